@@ -1,0 +1,1 @@
+//! Subscriber authentication and address pools, sans-IO.

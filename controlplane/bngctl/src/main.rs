@@ -1,0 +1,2 @@
+//! The operator's command line over the REST interface.
+fn main() {}

@@ -1,0 +1,2 @@
+//! bng-controlplane: PPP, AAA, session publishing, REST and metrics.
+fn main() {}

@@ -1,0 +1,1 @@
+//! PPPoE discovery and PPP as a sans-IO state machine.

@@ -1,0 +1,1 @@
+//! Safe DPDK: EAL, ports, queues, mempools, mbufs, rings, FIB.

@@ -1,0 +1,1 @@
+//! The shared-memory contract between control plane and dataplane.

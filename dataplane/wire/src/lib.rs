@@ -1,0 +1,1 @@
+//! Packet headers read in place, and Internet checksums.

@@ -1,0 +1,2 @@
+//! bng-dataplane: the poll-mode forwarding process.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Benchmarks, subscriber emulator and traffic reflector.
+fn main() {}

@@ -1,0 +1,132 @@
+//! `dataplane`: cores, memory and ports.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Deserializer};
+
+/// Section `dataplane`: cores, memory and ports of `bng-dataplane`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dataplane {
+    /// Core of the housekeeping threads (EAL main thread, host path). 0 to 1023, default 0.
+    #[serde(default)]
+    pub main_core: u16,
+    /// One core id per worker, 1 to 64 entries. Ids may repeat, or equal `main_core`, only when `idle_backoff_us` is above 0.
+    pub workers: Vec<u16>,
+    /// Longest sleep of a worker that finds no packet, in microseconds, 0 to 10,000. 0 (default): pure poll, for dedicated cores.
+    #[serde(default)]
+    pub idle_backoff_us: u32,
+    /// How DPDK's environment layer is started.
+    #[serde(default)]
+    pub eal: Eal,
+    /// Packet buffers of the process, 1,024 to 4,194,304, default 65,536. Must cover all descriptors of all queues.
+    #[serde(default = "default_mbufs")]
+    pub mbufs: u32,
+    /// The ports, 2 to 32. Order matters: it is the port index. At least one access and one core port.
+    pub ports: Vec<Port>,
+}
+
+fn default_mbufs() -> u32 {
+    65_536
+}
+
+/// Section `dataplane.eal`: how DPDK's environment abstraction layer (EAL) is started.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Eal {
+    /// Use hugepages. Default true; false starts EAL with `--no-huge`, for labs.
+    pub hugepages: bool,
+    /// Memory EAL reserves at start, in MiB, 64 to 1,048,576, default 1,024.
+    pub memory_mib: u32,
+    /// EAL `--file-prefix`: keeps two DPDK processes on one machine apart. 1 to 32 of `a-z 0-9 - _`, default `ironbng`.
+    pub file_prefix: String,
+    /// More EAL arguments, as they are. Those the daemon sets itself are refused.
+    pub extra_args: Vec<String>,
+}
+
+impl Default for Eal {
+    fn default() -> Self {
+        Self {
+            hugepages: true,
+            memory_mib: 1024,
+            file_prefix: "ironbng".to_owned(),
+            extra_args: Vec::new(),
+        }
+    }
+}
+
+/// What a port faces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortRole {
+    /// Faces the subscribers: PPPoE over 0, 1 or 2 VLAN tags.
+    Access,
+    /// Faces the core routers: plain IPv4, has a kernel TAP twin.
+    Core,
+}
+
+impl PortRole {
+    /// The word in the file: `access` or `core`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Access => "access",
+            Self::Core => "core",
+        }
+    }
+}
+
+/// One entry of `dataplane.ports`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Port {
+    /// Name in logs, metrics, REST, and of the kernel TAP twin of a core port. 1 to 15 of `a-z 0-9 -`, unique.
+    pub name: String,
+    /// `access` or `core`.
+    pub role: PortRole,
+    /// PCI address, DPDK device name, or vdev string with arguments (`net_af_packet0,iface=veth1`).
+    pub device: String,
+    /// Largest layer-3 packet (what follows the Ethernet header and VLAN tags), in bytes, 576 to 9,600, default 1,500.
+    /// An access port needs 1,508 for subscribers with MTU 1,500 (RFC 4638).
+    #[serde(default = "default_mtu")]
+    pub mtu: u16,
+    /// Receive descriptors of each queue, 64 to 32,768, default 1,024.
+    #[serde(default = "default_descriptors")]
+    pub rx_descriptors: u16,
+    /// Transmit descriptors of each queue, 64 to 32,768, default 1,024.
+    #[serde(default = "default_descriptors")]
+    pub tx_descriptors: u16,
+    /// Addresses with prefix length `bng-controlplane` puts on the TAP twin. Core ports only, default none. Host bits are kept.
+    #[serde(default)]
+    pub addresses: Vec<Ipv4Net>,
+    /// Routes `bng-controlplane` puts on the TAP twin. Core ports only, default none.
+    #[serde(default)]
+    pub routes: Vec<Route>,
+}
+
+fn default_mtu() -> u16 {
+    1500
+}
+
+fn default_descriptors() -> u16 {
+    1024
+}
+
+/// One entry of `routes` of a core port.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// Destination prefix; the word `default` in the file is 0.0.0.0/0.
+    #[serde(deserialize_with = "destination")]
+    pub to: Ipv4Net,
+    /// Next hop, on link in one of the port's `addresses`.
+    pub via: Ipv4Addr,
+}
+
+fn destination<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ipv4Net, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text == "default" {
+        return Ok(Ipv4Net::default());
+    }
+    text.parse().map_err(serde::de::Error::custom)
+}

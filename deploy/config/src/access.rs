@@ -129,6 +129,15 @@ pub enum AuthProtocol {
     Pap,
 }
 
+impl AuthProtocol {
+    /// The word in the file: `pap`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pap => "pap",
+        }
+    }
+}
+
 /// One entry of `auth.users` or of the users file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -8,15 +8,27 @@
 
 mod access;
 mod address_plan;
+mod check;
+mod document;
+mod error;
 mod ports;
+mod reader;
+mod schema;
 mod services;
+
+use std::path::Path;
 
 pub use access::{Auth, AuthProtocol, Echo, Lcp, Pppoe, User};
 pub use address_plan::{AddressPool, Nat, NatPool, NatTimers};
+pub use error::{ConfigError, Position, Problem};
 pub use ports::{Dataplane, Eal, Port, PortRole, Route};
 pub use services::{Api, Log, LogLevel, SharedMemory};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use document::Document;
+use schema::Kind;
 
 /// The whole file.
 ///
@@ -53,6 +65,35 @@ pub struct Config {
 }
 
 impl Config {
+    /// Reads the file, and the users file it names, and checks everything that can be checked without touching a device.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake found, in the configuration file or in the users file.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        Self::parse(&contents(path)?, path)
+    }
+
+    /// Like [`Config::load`] for bytes at hand; `path` is the name in errors, and its directory is where a relative
+    /// `auth.users_file` is looked for.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake found, in these bytes or in the users file.
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ConfigError> {
+        let (mut config, document): (Self, _) = parse(bytes, path, &schema::ROOT)?;
+        check::check(&config, &document)?;
+        if let Some(users_file) = &config.auth.users_file {
+            let users_file = path.parent().unwrap_or(Path::new("")).join(users_file);
+            let bytes = contents(&users_file)?;
+            let (users, document): (Vec<User>, _) = parse(&bytes, &users_file, &schema::USERS)?;
+            check::users_file(&config, &users, &document)?;
+            config.auth.users.extend(users);
+        }
+        Ok(config)
+    }
+
     /// The access ports with their access-port index, in file order.
     pub fn access_ports(&self) -> impl Iterator<Item = (u16, &Port)> {
         (0u16..).zip(
@@ -94,4 +135,32 @@ impl Config {
     pub fn max_mru(&self, access: &Port) -> u16 {
         self.pppoe.mru.min(access.mtu.saturating_sub(8))
     }
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(path).map_err(|error| whole_file(path, Problem::Unreadable(error)))
+}
+
+fn whole_file(path: &Path, problem: Problem) -> ConfigError {
+    ConfigError {
+        file: path.to_owned(),
+        position: None,
+        key: String::new(),
+        problem: Box::new(problem),
+    }
+}
+
+/// Reads text against a schema into the structs made for it.
+fn parse<T: DeserializeOwned>(
+    bytes: &[u8],
+    path: &Path,
+    kind: &Kind,
+) -> Result<(T, Document), ConfigError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| whole_file(path, Problem::NotUtf8))?;
+    let document = Document::parse(text, path)?;
+    let value = reader::read(&document, kind)?;
+    // The schema admits only what the structs take (tested); should they ever differ, this still is an error with a file name.
+    let typed = serde_yaml::from_value(value)
+        .map_err(|error| whole_file(path, Problem::Refused(error.to_string())))?;
+    Ok((typed, document))
 }

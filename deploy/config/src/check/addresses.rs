@@ -1,0 +1,223 @@
+//! Every address belongs to one thing only: a subscriber pool, a NAT pool or a core port.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
+use super::{Checker, unique};
+use crate::address_plan::size;
+use crate::error::{ConfigError, Problem};
+
+/// Subscriber addresses one pool may have.
+const POOL_LIMIT: u64 = 1 << 20;
+/// Public addresses all NAT pools may have together.
+const NAT_LIMIT: u64 = 65_536;
+
+/// A range and the key that claims it.
+struct Claim {
+    range: Ipv4Net,
+    key: String,
+}
+
+impl Checker<'_> {
+    pub(super) fn addresses(&self) -> Result<(), ConfigError> {
+        let pools = &self.config.pools;
+        let nat_pools = &self.config.nat.pools;
+        unique(
+            "pools",
+            "name",
+            pools.iter().map(|pool| pool.name.as_str()),
+            self.document,
+        )?;
+        unique(
+            "nat.pools",
+            "name",
+            nat_pools.iter().map(|pool| pool.name.as_str()),
+            self.document,
+        )?;
+        let mut claims = Vec::new();
+        for (index, pool) in pools.iter().enumerate() {
+            self.claim(
+                &format!("pools[{index}].ranges"),
+                &pool.ranges,
+                POOL_LIMIT,
+                &mut claims,
+            )?;
+        }
+        let mut left = NAT_LIMIT;
+        for (index, pool) in nat_pools.iter().enumerate() {
+            let key = format!("nat.pools[{index}]");
+            left -= self.claim(
+                &format!("{key}.addresses"),
+                &pool.addresses,
+                left,
+                &mut claims,
+            )?;
+            if !pool.block_size.is_power_of_two() {
+                return self.fail(
+                    &format!("{key}.block_size"),
+                    Problem::NotPowerOfTwo(pool.block_size),
+                );
+            }
+        }
+        self.overlaps(&mut claims)?;
+        self.pool_details()?;
+        self.core_ports(&claims)
+    }
+
+    /// Checks ranges one by one, adds them to the claims and says how many addresses they are.
+    fn claim(
+        &self,
+        key: &str,
+        ranges: &[Ipv4Net],
+        limit: u64,
+        claims: &mut Vec<Claim>,
+    ) -> Result<u64, ConfigError> {
+        let mut count = 0;
+        for (index, range) in ranges.iter().enumerate() {
+            let key = format!("{key}[{index}]");
+            self.prefix_start(&key, *range)?;
+            self.unicast(&key, range.network())?;
+            self.unicast(&key, range.broadcast())?;
+            count += size(range);
+            claims.push(Claim { range: *range, key });
+        }
+        if count > limit {
+            self.fail(key, Problem::TooManyAddresses { count, limit })?;
+        }
+        Ok(count)
+    }
+
+    fn unicast(&self, key: &str, address: Ipv4Addr) -> Result<(), ConfigError> {
+        // "This network", loopback, multicast and reserved.
+        let fits = !matches!(address.octets()[0], 0 | 127 | 224..);
+        if fits {
+            Ok(())
+        } else {
+            self.fail(key, Problem::NotUnicast(address))
+        }
+    }
+
+    /// Sorts the claims and refuses the first two that share an address.
+    fn overlaps(&self, claims: &mut [Claim]) -> Result<(), ConfigError> {
+        claims.sort_by_key(|claim| (claim.range.network(), claim.range.prefix_len()));
+        // Prefixes either nest or are apart, so in this order a range that overlaps anything overlaps its neighbour.
+        for pair in claims.windows(2) {
+            if let [one, two] = pair
+                && one.range.contains(&two.range)
+            {
+                let (first, second) = if self.line(&one.key) <= self.line(&two.key) {
+                    (one, two)
+                } else {
+                    (two, one)
+                };
+                return self.overlap(&second.key, second.range, first);
+            }
+        }
+        Ok(())
+    }
+
+    fn overlap(&self, key: &str, range: Ipv4Net, other: &Claim) -> Result<(), ConfigError> {
+        self.fail(
+            key,
+            Problem::Overlap {
+                range,
+                other_range: other.range,
+                other: other.key.clone(),
+                other_line: self.line(&other.key),
+            },
+        )
+    }
+
+    fn pool_details(&self) -> Result<(), ConfigError> {
+        for (index, pool) in self.config.pools.iter().enumerate() {
+            let key = format!("pools[{index}]");
+            let gateway = format!("{key}.gateway");
+            self.unicast(&gateway, pool.gateway)?;
+            // The pool that owns the address leaves it out only when it is its own gateway too.
+            for (other_index, other) in self.config.pools.iter().enumerate() {
+                if other.gateway != pool.gateway {
+                    self.outside(
+                        &gateway,
+                        pool.gateway,
+                        &format!("pools[{other_index}].ranges"),
+                        &other.ranges,
+                    )?;
+                }
+            }
+            for (other_index, other) in self.config.nat.pools.iter().enumerate() {
+                self.outside(
+                    &gateway,
+                    pool.gateway,
+                    &format!("nat.pools[{other_index}].addresses"),
+                    &other.addresses,
+                )?;
+            }
+            for (entry, server) in pool.dns.iter().enumerate() {
+                self.unicast(&format!("{key}.dns[{entry}]"), *server)?;
+            }
+            if pool.capacity() == 0 {
+                return self.fail(&format!("{key}.ranges"), Problem::EmptyPool);
+            }
+            if let Some(name) = &pool.nat
+                && self.config.nat.pool(name).is_none()
+            {
+                return self.fail(
+                    &format!("{key}.nat"),
+                    Problem::UnknownNatPool {
+                        name: name.clone(),
+                        known: self
+                            .config
+                            .nat
+                            .pools
+                            .iter()
+                            .map(|pool| pool.name.clone())
+                            .collect(),
+                    },
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn outside(
+        &self,
+        key: &str,
+        address: Ipv4Addr,
+        list: &str,
+        ranges: &[Ipv4Net],
+    ) -> Result<(), ConfigError> {
+        match ranges.iter().position(|range| range.contains(&address)) {
+            Some(entry) => self.overlap(
+                key,
+                Ipv4Net::from(address),
+                &Claim {
+                    range: ranges[entry],
+                    key: format!("{list}[{entry}]"),
+                },
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// A core port's own address is neither handed out nor translated to, and not on two ports.
+    fn core_ports(&self, claims: &[Claim]) -> Result<(), ConfigError> {
+        let mut own: Vec<Claim> = Vec::new();
+        for (index, port) in self.config.dataplane.ports.iter().enumerate() {
+            for (entry, network) in port.addresses.iter().enumerate() {
+                let key = format!("dataplane.ports[{index}].addresses[{entry}]");
+                self.unicast(&key, network.addr())?;
+                let host = Ipv4Net::from(network.addr());
+                if let Some(other) = claims
+                    .iter()
+                    .chain(&own)
+                    .find(|claim| claim.range.contains(&host))
+                {
+                    return self.overlap(&key, host, other);
+                }
+                own.push(Claim { range: host, key });
+            }
+        }
+        Ok(())
+    }
+}

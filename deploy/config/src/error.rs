@@ -1,0 +1,279 @@
+//! What can be wrong with a configuration, said in one line.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use ipnet::Ipv4Net;
+use thiserror::Error;
+
+use crate::ports::PortRole;
+
+/// The first mistake found in a configuration file.
+///
+/// `Display` is one line: `file:line:column: key: what is wrong; what to do`. It never contains a password.
+#[derive(Debug)]
+pub struct ConfigError {
+    /// The file with the mistake: the configuration file or the users file it names.
+    pub file: PathBuf,
+    /// Where in the file. `None` when the file as a whole is meant.
+    pub position: Option<Position>,
+    /// Path of the key, such as `dataplane.ports[0].mtu`. Empty when the file as a whole is meant.
+    pub key: String,
+    /// What is wrong and what to do.
+    pub problem: Box<Problem>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(Position { line, column }) = self.position {
+            write!(f, ":{line}:{column}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+}
+
+/// What is wrong, with the facts, and what to do about it.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The file cannot be read.
+    #[error("cannot be read ({0}); check the path and the permissions")]
+    Unreadable(std::io::Error),
+    /// The value passed every check above and still has no place in the structs.
+    #[error("cannot be used ({0}); correct the key it names")]
+    Refused(String),
+    /// The file has bytes that are not UTF-8.
+    #[error("is not UTF-8 text; save the file as UTF-8")]
+    NotUtf8,
+    /// The file is not YAML.
+    #[error("is not valid YAML ({0}); check indentation, quotes and colons here")]
+    Syntax(String),
+    /// Sections or lists are nested deeper than any key needs.
+    #[error("is nested too deeply; no key needs more than {limit} levels")]
+    TooDeep {
+        /// Levels allowed.
+        limit: usize,
+    },
+    /// An anchor, an alias or a tag.
+    #[error("uses a YAML {0}, which is not supported; write the value out")]
+    Feature(&'static str),
+    /// A second document after `---`.
+    #[error("a second YAML document starts here; keep everything in one document")]
+    SecondDocument,
+    /// A key that is a list, a section or empty.
+    #[error("a key must be a plain word; check indentation and colons here")]
+    KeyNotText,
+    /// The same key twice in one section.
+    #[error("is given twice, first on line {first_line}; remove one")]
+    KeyTwice {
+        /// Line of the first one.
+        first_line: usize,
+    },
+    /// A key that does not exist here.
+    #[error("unknown key; {}", advice(nearest.as_deref(), known))]
+    UnknownKey {
+        /// The known key that looks most like it.
+        nearest: Option<&'static str>,
+        /// All keys known here.
+        known: Vec<&'static str>,
+    },
+    /// A key without which nothing works.
+    #[error("the key `{key}` is missing; add it: {expected}")]
+    MissingKey {
+        /// Name of the key.
+        key: &'static str,
+        /// What its value may be.
+        expected: String,
+    },
+    /// A key with nothing behind it.
+    #[error("has no value; write {expected}, or remove the key")]
+    NoValue {
+        /// What the value may be.
+        expected: String,
+    },
+    /// A value of the wrong kind or out of range.
+    #[error("{found} is not allowed; write {expected}")]
+    BadValue {
+        /// What is there; for a password only its kind.
+        found: String,
+        /// What the value may be.
+        expected: String,
+    },
+    /// A list that is too short or too long.
+    #[error("has {found} entries; write {expected}")]
+    BadCount {
+        /// Entries found.
+        found: usize,
+        /// What the value may be.
+        expected: String,
+    },
+    /// A value that must be unique and is not.
+    #[error("`{value}` is already used by {other} (line {other_line}); choose another")]
+    Taken {
+        /// The value.
+        value: String,
+        /// Key of the first use.
+        other: String,
+        /// Line of the first use.
+        other_line: usize,
+    },
+    /// A user of the users file that the configuration file has too, or the reverse.
+    #[error("the user `{name}` is also in auth.users; keep one of the two")]
+    UserInBoth {
+        /// Peer-ID.
+        name: String,
+    },
+    /// No port of a role.
+    #[error("there is no {} port; add a port with `role: {}`", role.as_str(), role.as_str())]
+    NoPort {
+        /// The role that is missing.
+        role: PortRole,
+    },
+    /// A key of core ports on an access port.
+    #[error("only a core port has addresses and routes; remove it or set `role: core`")]
+    OnlyCorePort,
+    /// Two threads that poll share a core.
+    #[error(
+        "core {core} is already used by {other}; give each a core of its own, or set dataplane.idle_backoff_us above 0"
+    )]
+    CoreShared {
+        /// Core id.
+        core: u16,
+        /// Key of the other user.
+        other: String,
+    },
+    /// Fewer packet buffers than descriptors.
+    #[error(
+        "{mbufs} buffers are fewer than the {needed} that {workers} workers' queues need (descriptors of all ports, times workers); raise it or lower rx_descriptors and tx_descriptors"
+    )]
+    TooFewMbufs {
+        /// Buffers configured.
+        mbufs: u32,
+        /// Buffers the queues can hold.
+        needed: u64,
+        /// Workers configured.
+        workers: usize,
+    },
+    /// An EAL argument that the daemon sets itself.
+    #[error("`{argument}` is set by bng-dataplane itself; remove it and use {instead}")]
+    ReservedEalArgument {
+        /// The argument.
+        argument: String,
+        /// The key that does the same.
+        instead: &'static str,
+    },
+    /// A next hop that no address of the port reaches.
+    #[error(
+        "{via} is not in the network of any of this port's addresses; correct it or add an address to the port"
+    )]
+    NotOnLink {
+        /// The next hop.
+        via: std::net::Ipv4Addr,
+    },
+    /// A prefix whose address has bits after the prefix length.
+    #[error("{found} is not the start of its prefix; write {network}")]
+    HostBits {
+        /// What is there.
+        found: Ipv4Net,
+        /// The prefix it lies in.
+        network: Ipv4Net,
+    },
+    /// An address no host can have.
+    #[error("{0} is not a unicast address; choose one that a host can have")]
+    NotUnicast(std::net::Ipv4Addr),
+    /// Two ranges that share addresses, or an address inside a range that is not its own.
+    #[error(
+        "{range} overlaps {other_range} of {other} (line {other_line}); give each its own addresses"
+    )]
+    Overlap {
+        /// The range or address found second.
+        range: Ipv4Net,
+        /// The one it collides with.
+        other_range: Ipv4Net,
+        /// Its key.
+        other: String,
+        /// Its line.
+        other_line: usize,
+    },
+    /// A reference to a NAT pool that does not exist.
+    #[error("there is no NAT pool `{name}`; {}", advice(None, known))]
+    UnknownNatPool {
+        /// The name used.
+        name: String,
+        /// The names that exist.
+        known: Vec<String>,
+    },
+    /// An address pool with nothing to hand out.
+    #[error(
+        "nothing is left to hand out after the gateway and the ends of each prefix; use a larger range"
+    )]
+    EmptyPool,
+    /// More addresses than the tables hold.
+    #[error("has {count} addresses; {limit} are supported, use a smaller range")]
+    TooManyAddresses {
+        /// Addresses configured.
+        count: u64,
+        /// Addresses supported.
+        limit: u64,
+    },
+    /// A block size that is not a power of two.
+    #[error("{0} is not a power of two; write 64, 128, 256, 512, 1024, 2048, 4096, 8192 or 16384")]
+    NotPowerOfTwo(u16),
+    /// The floor of the MRU above its ceiling.
+    #[error("{min_mru} is above pppoe.mru ({mru}); lower it or raise pppoe.mru")]
+    MruOrder {
+        /// Smallest MRU.
+        min_mru: u16,
+        /// Largest MRU.
+        mru: u16,
+    },
+    /// An MRU no access port can carry.
+    #[error("{mru} fits no access port (the largest mtu is {mtu}, PPPoE takes 8); write at most {}, or raise the port's mtu", mtu.saturating_sub(8))]
+    MruTooLarge {
+        /// Largest MRU configured.
+        mru: u16,
+        /// Largest MTU of an access port.
+        mtu: u16,
+    },
+    /// An access port that cannot carry the smallest MRU.
+    #[error(
+        "an mtu of {mtu} cannot carry pppoe.min_mru ({min_mru}) and 8 bytes of PPPoE; raise it or lower pppoe.min_mru"
+    )]
+    MtuTooSmall {
+        /// MTU of the access port.
+        mtu: u16,
+        /// Smallest MRU.
+        min_mru: u16,
+    },
+    /// Metrics configured on the address REST already has.
+    #[error(
+        "is the same as api.listen, which serves /metrics already; remove it or choose another port"
+    )]
+    SameListen,
+}
+
+fn advice<S: AsRef<str>>(nearest: Option<&str>, known: &[S]) -> String {
+    match nearest {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None if known.is_empty() => "none is known here, remove it".to_owned(),
+        None => {
+            let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+            format!("known here: {}", known.join(", "))
+        }
+    }
+}

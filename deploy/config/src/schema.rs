@@ -1,0 +1,259 @@
+//! Every key of the file: what its value may be and whether it may be left out.
+//!
+//! The list below is the one source of the reader's checks and of the words "write ..." in its errors. Tests hold it against the
+//! structs (every field is here, every range fits the field) and against `docs/configuration.md`.
+
+/// What a value may be.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Section(&'static [Key]),
+    List {
+        of: &'static Kind,
+        min: usize,
+        max: usize,
+    },
+    /// A whole number; the unit is for people.
+    Whole {
+        min: u32,
+        max: u32,
+        unit: &'static str,
+    },
+    Switch,
+    Word(&'static [&'static str]),
+    /// Any text, length in bytes.
+    Text {
+        min: usize,
+        max: usize,
+    },
+    /// Text that is never shown.
+    Secret {
+        max: usize,
+    },
+    /// 1 to `max` of a-z, 0-9 and what `more` holds.
+    Name {
+        max: usize,
+        more: &'static str,
+    },
+    Address,
+    /// Prefix, or an address standing for its /32.
+    Range,
+    /// Prefix, or the word `default`.
+    Destination,
+    /// Address with prefix length.
+    Interface,
+    Socket,
+    Path,
+    AbsolutePath,
+}
+
+/// One key of a section.
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) required: bool,
+}
+
+const fn required(name: &'static str, kind: Kind) -> Key {
+    Key {
+        name,
+        kind,
+        required: true,
+    }
+}
+
+const fn optional(name: &'static str, kind: Kind) -> Key {
+    Key {
+        name,
+        kind,
+        required: false,
+    }
+}
+
+const fn whole(min: u32, max: u32, unit: &'static str) -> Kind {
+    Kind::Whole { min, max, unit }
+}
+
+const fn list(of: &'static Kind, min: usize, max: usize) -> Kind {
+    Kind::List { of, min, max }
+}
+
+/// Entries a list without a limit of its own may have: bounds the work for a hostile or mistaken file.
+pub(crate) const LIST_LIMIT: usize = 1_000_000;
+
+pub(crate) const ROOT: Kind = Kind::Section(&[
+    optional(
+        "shared_memory",
+        Kind::Section(&[optional("path", Kind::AbsolutePath)]),
+    ),
+    required("dataplane", Kind::Section(DATAPLANE)),
+    optional("pppoe", Kind::Section(PPPOE)),
+    optional("auth", Kind::Section(AUTH)),
+    required("pools", list(&Kind::Section(ADDRESS_POOL), 1, 64)),
+    optional("nat", Kind::Section(NAT)),
+    optional(
+        "api",
+        Kind::Section(&[
+            optional("listen", Kind::Socket),
+            optional("token_file", Kind::AbsolutePath),
+            optional("metrics_listen", Kind::Socket),
+        ]),
+    ),
+    optional(
+        "log",
+        Kind::Section(&[optional(
+            "level",
+            Kind::Word(&["error", "warn", "info", "debug", "trace"]),
+        )]),
+    ),
+]);
+
+const CORE: Kind = whole(0, 1023, "core id");
+
+const DATAPLANE: &[Key] = &[
+    optional("main_core", CORE),
+    required("workers", list(&CORE, 1, 64)),
+    optional("idle_backoff_us", whole(0, 10_000, "microseconds")),
+    optional(
+        "eal",
+        Kind::Section(&[
+            optional("hugepages", Kind::Switch),
+            optional("memory_mib", whole(64, 1_048_576, "MiB")),
+            optional(
+                "file_prefix",
+                Kind::Name {
+                    max: 32,
+                    more: "-_",
+                },
+            ),
+            optional("extra_args", list(&Kind::Text { min: 1, max: 1024 }, 0, 64)),
+        ]),
+    ),
+    optional("mbufs", whole(1024, 4_194_304, "packet buffers")),
+    required("ports", list(&Kind::Section(PORT), 2, 32)),
+];
+
+const PORT: &[Key] = &[
+    required("name", Kind::Name { max: 15, more: "-" }),
+    required("role", Kind::Word(&["access", "core"])),
+    required("device", Kind::Text { min: 1, max: 255 }),
+    optional("mtu", whole(576, 9600, "bytes")),
+    optional("rx_descriptors", whole(64, 32_768, "descriptors")),
+    optional("tx_descriptors", whole(64, 32_768, "descriptors")),
+    optional("addresses", list(&Kind::Interface, 0, 64)),
+    optional("routes", list(&Kind::Section(ROUTE), 0, 1024)),
+];
+
+const ROUTE: &[Key] = &[
+    required("to", Kind::Destination),
+    required("via", Kind::Address),
+];
+
+const COUNTER: Kind = whole(1, 100, "packets");
+
+const PPPOE: &[Key] = &[
+    optional("ac_name", Kind::Text { min: 1, max: 64 }),
+    optional(
+        "service_names",
+        list(&Kind::Text { min: 1, max: 64 }, 0, 16),
+    ),
+    optional("max_sessions_per_mac", whole(1, 1024, "sessions")),
+    optional("max_half_open", whole(1, 65_535, "sessions")),
+    optional("padi_per_second", whole(1, 1_000_000, "PADI per second")),
+    optional("padi_per_second_per_mac", whole(1, 1000, "PADI per second")),
+    optional("cookie_lifetime_s", whole(1, 300, "seconds")),
+    optional("mru", whole(576, 9592, "bytes")),
+    optional("min_mru", whole(128, 1492, "bytes")),
+    optional(
+        "lcp",
+        Kind::Section(&[
+            optional("restart_ms", whole(100, 60_000, "milliseconds")),
+            optional("max_configure", COUNTER),
+            optional("max_terminate", COUNTER),
+            optional("max_failure", COUNTER),
+        ]),
+    ),
+    optional(
+        "echo",
+        Kind::Section(&[
+            optional("interval_s", whole(1, 3600, "seconds")),
+            optional("failures", COUNTER),
+        ]),
+    ),
+    optional("auth_timeout_s", whole(1, 300, "seconds")),
+];
+
+const AUTH: &[Key] = &[
+    optional("protocols", list(&Kind::Word(&["pap"]), 1, 4)),
+    optional("users", USERS),
+    optional("users_file", Kind::Path),
+];
+
+/// The list in `auth.users` and in the users file.
+pub(crate) const USERS: Kind = list(
+    &Kind::Section(&[
+        required("name", Kind::Text { min: 1, max: 255 }),
+        required("password", Kind::Secret { max: 255 }),
+    ]),
+    0,
+    LIST_LIMIT,
+);
+
+const POOL_NAME: Kind = Kind::Name { max: 32, more: "-" };
+
+const ADDRESS_POOL: &[Key] = &[
+    required("name", POOL_NAME),
+    required("ranges", list(&Kind::Range, 1, 256)),
+    required("gateway", Kind::Address),
+    optional("dns", list(&Kind::Address, 0, 2)),
+    optional("nat", POOL_NAME),
+];
+
+const NAT: &[Key] = &[
+    optional("pools", list(&Kind::Section(NAT_POOL), 0, 64)),
+    optional("max_mappings", whole(1024, 268_435_456, "mappings")),
+    optional(
+        "timers",
+        Kind::Section(&[
+            optional("udp_s", whole(120, 86_400, "seconds")),
+            optional("icmp_s", whole(60, 86_400, "seconds")),
+            optional("tcp_established_s", whole(7440, 604_800, "seconds")),
+            optional("tcp_transitory_s", whole(240, 86_400, "seconds")),
+        ]),
+    ),
+];
+
+const NAT_POOL: &[Key] = &[
+    required("name", POOL_NAME),
+    required("addresses", list(&Kind::Range, 1, 256)),
+    optional("block_size", whole(64, 16_384, "ports")),
+    optional("first_port", whole(1024, 49_152, "port number")),
+];
+
+impl Kind {
+    /// What to write, as the end of a sentence that starts with "write".
+    pub(crate) fn expected(&self) -> String {
+        match self {
+            Kind::Section(_) => "keys and values, indented below".to_owned(),
+            Kind::List { min, max, .. } => match (min, max) {
+                (0, &LIST_LIMIT) => "a list".to_owned(),
+                (0, max) => format!("a list of at most {max} entries"),
+                (min, max) => format!("a list of {min} to {max} entries"),
+            },
+            Kind::Whole { min, max, unit } => {
+                format!("a whole number from {min} to {max} ({unit})")
+            }
+            Kind::Switch => "true or false".to_owned(),
+            Kind::Word(words) => words.join(" or "),
+            Kind::Text { min, max } => format!("text of {min} to {max} bytes"),
+            Kind::Secret { max } => format!("text of at most {max} bytes, in quotes"),
+            Kind::Name { max, more } => format!("1 to {max} of a-z 0-9 {more}"),
+            Kind::Address => "an IPv4 address such as 192.0.2.1".to_owned(),
+            Kind::Range => "an IPv4 prefix or address such as 198.51.100.0/24".to_owned(),
+            Kind::Destination => "an IPv4 prefix such as 198.51.100.0/24, or default".to_owned(),
+            Kind::Interface => "an IPv4 address with prefix length such as 192.0.2.2/30".to_owned(),
+            Kind::Socket => "an IP address and TCP port such as 127.0.0.1:8080".to_owned(),
+            Kind::Path => "the path of a file".to_owned(),
+            Kind::AbsolutePath => "a path that starts with /".to_owned(),
+        }
+    }
+}

@@ -257,3 +257,6 @@ impl Kind {
         }
     }
 }
+
+#[cfg(test)]
+mod agreement;

@@ -1,0 +1,202 @@
+//! The one list of everything a worker counts.
+//!
+//! It makes the enum, the index into the shared counter array, the metric label, the operator's text
+//! and the table in `docs/counters.md` (a test compares them). Adding a line changes the layout hash,
+//! so two daemons built from different lists refuse each other by name.
+
+macro_rules! counters {
+    ($(
+        $(#[$meta:meta])* $group:ident {
+            $( $name:ident = $label:literal, $help:literal; )+
+        }
+    )+) => {
+        /// Something a worker counts: one index into the shared counter array.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u16)]
+        #[non_exhaustive]
+        pub enum Counter { $($( #[doc = $help] $name, )+)+ }
+
+        impl Counter {
+            /// All counters in index order.
+            pub const ALL: &'static [Counter] = &[ $($( Counter::$name, )+)+ ];
+
+            /// The group, as in the metric name.
+            #[must_use]
+            pub const fn group(self) -> Group {
+                match self { $($( Counter::$name => Group::$group, )+)+ }
+            }
+
+            /// The label: lower case, stable, used in metrics, REST and `bngctl`.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self { $($( Counter::$name => $label, )+)+ }
+            }
+
+            /// What it means, for an operator.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self { $($( Counter::$name => $help, )+)+ }
+            }
+
+            /// Index into the counter array.
+            #[inline]
+            #[must_use]
+            pub const fn index(self) -> usize { self as usize }
+        }
+
+        /// The kinds of counter.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Group { $( $(#[$meta])* $group, )+ }
+
+        /// Number of counters.
+        pub const COUNTERS: usize = Counter::ALL.len();
+    };
+}
+
+counters! {
+    /// Frames and bytes in and out, and hand-overs.
+    Traffic {
+        RxAccess = "rx_access", "Frames received on access ports.";
+        RxCore = "rx_core", "Frames received on core ports.";
+        RxAccessBytes = "rx_access_bytes", "Bytes received on access ports, Ethernet header included, FCS not.";
+        RxCoreBytes = "rx_core_bytes", "Bytes received on core ports, Ethernet header included, FCS not.";
+        TxAccess = "tx_access", "Frames given to access ports, injected ones included.";
+        TxCore = "tx_core", "Frames given to core ports, host frames included.";
+        TxAccessBytes = "tx_access_bytes", "Bytes given to access ports.";
+        TxCoreBytes = "tx_core_bytes", "Bytes given to core ports.";
+        ForwardedUpstream = "forwarded_upstream", "Packets from subscribers forwarded to the core.";
+        ForwardedDownstream = "forwarded_downstream", "Packets from the core forwarded to subscribers.";
+        HandedOver = "handed_over", "Frames passed to the worker that owns their session.";
+        TakenOver = "taken_over", "Frames received from other workers.";
+        EchoAnswered = "echo_answered", "ICMP echo requests to the gateway address answered in place.";
+    }
+    /// Frames given to the control plane.
+    Punt {
+        PuntDiscovery = "punt_discovery", "PPPoE discovery frames given to control (RFC 2516).";
+        PuntPpp = "punt_ppp", "PPP control frames of known sessions given to control.";
+    }
+    /// Frames given to the kernel's TAP twin, and back.
+    Host {
+        HostIn = "host_in", "Frames from core ports given to the kernel's TAP twin.";
+        HostOut = "host_out", "Frames from the kernel's TAP twin sent on core ports.";
+    }
+    /// Frames from control.
+    Inject {
+        Injected = "injected", "Frames from control sent on access ports.";
+    }
+    /// What the worker did besides.
+    Work {
+        NatMappingCreated = "nat_mapping_created", "NAT mappings made.";
+        NatMappingExpired = "nat_mapping_expired", "NAT mappings ended by age, by a closed session or by reuse.";
+        ResolveRequested = "resolve_requested", "Requests to control to resolve a neighbour.";
+        ControlWoken = "control_woken", "System calls made to wake the control plane.";
+        Loops = "loops", "Poll loops.";
+        IdleLoops = "idle_loops", "Poll loops that found nothing.";
+    }
+    /// Frames dropped, by reason.
+    Drop {
+        FrameTruncated = "frame_truncated", "Frame shorter than its Ethernet or VLAN header.";
+        FrameSegmented = "frame_segmented", "Frame spread over several buffers, which no stage accepts.";
+        TooManyTags = "too_many_tags", "More than two VLAN tags.";
+        NotForUs = "not_for_us", "Destination MAC is not the port's.";
+        NotPppoe = "not_pppoe", "EtherType on an access port other than PPPoE discovery or session.";
+        PppoeTruncated = "pppoe_truncated", "Shorter than a PPPoE header.";
+        PppoeVersion = "pppoe_version", "PPPoE version or type is not 1 (RFC 2516 section 4).";
+        PppoeCode = "pppoe_code", "PPPoE session frame with a code other than 0.";
+        PppoeLengthZero = "pppoe_length_zero", "PPPoE length 0: no PPP protocol field.";
+        PppoeLengthOne = "pppoe_length_one", "PPPoE length 1: half a PPP protocol field.";
+        PppoeLengthLong = "pppoe_length_long", "PPPoE length reaches beyond the frame.";
+        PppProtocolCompressed = "ppp_protocol_compressed", "One-byte PPP protocol field, which is never negotiated.";
+        PppProtocolUnsupported = "ppp_protocol_unsupported", "Network protocol that the session does not carry.";
+        SessionUnknown = "session_unknown", "No session with this port, session id, VLANs and MAC.";
+        SessionNotOpen = "session_not_open", "Data for a session whose network phase is not open.";
+        SessionBusy = "session_busy", "Session entry not readable: control stopped inside a write.";
+        HandoverStale = "handover_stale", "Handed over, but this worker does not own the session any more.";
+        HandoverFull = "handover_full", "The ring to the owning worker is full.";
+        Ipv4Truncated = "ipv4_truncated", "Shorter than its IPv4 header or total length says.";
+        Ipv4Header = "ipv4_header", "IPv4 version or header length is wrong.";
+        Ipv4Checksum = "ipv4_checksum", "IPv4 header checksum is wrong.";
+        Ipv4Options = "ipv4_options", "IPv4 options, which are not forwarded.";
+        L4Truncated = "l4_truncated", "Shorter than its TCP, UDP or ICMP header.";
+        UdpLength = "udp_length", "UDP length does not fit the IP payload.";
+        SourceSpoofed = "source_spoofed", "Source address is not the session's framed-ip.";
+        DestinationInvalid = "destination_invalid", "Destination is multicast, broadcast, loopback, 0/8 or class E.";
+        DestinationGateway = "destination_gateway", "Packet to the gateway's own address other than an ICMP echo request.";
+        DestinationSubscriber = "destination_subscriber", "Packet from a subscriber to a subscriber or to the NAT pool.";
+        EchoRateLimited = "echo_rate_limited", "ICMP echo request to the gateway above the rate limit.";
+        TtlExpired = "ttl_expired", "TTL is 1 or 0 and the packet would have to be forwarded.";
+        NoRoute = "no_route", "No route to the destination.";
+        RouteBlackhole = "route_blackhole", "Route is a blackhole or unreachable route.";
+        NeighbourUnresolved = "neighbour_unresolved", "Next hop has no MAC address yet; the kernel was asked to resolve it.";
+        PacketTooBig = "packet_too_big", "Packet is larger than the session's or the port's MTU.";
+        FragmentUnsupported = "fragment_unsupported", "IPv4 fragment other than the first, which NAT cannot match.";
+        NatNone = "nat_none", "Session has neither a port block nor a routed address.";
+        NatBlockExhausted = "nat_block_exhausted", "The subscriber's port block has no free port.";
+        NatTableFull = "nat_table_full", "The worker's mapping table has no room for this mapping.";
+        NatProtocol = "nat_protocol", "IP protocol that NAT does not translate.";
+        NatNoMapping = "nat_no_mapping", "Packet from the core to a NAT address and port with no mapping.";
+        NatIcmpUnsupported = "nat_icmp_unsupported", "ICMP type that NAT does not translate.";
+        NatIcmpEmbedded = "nat_icmp_embedded", "ICMP error whose embedded packet is truncated, corrupt or unknown.";
+        HeadroomMissing = "headroom_missing", "No room in the buffer for the new headers.";
+        PuntRingFull = "punt_ring_full", "Control frame dropped: the punt ring is full.";
+        PuntRingReserved = "punt_ring_reserved", "Discovery frame dropped: the rest of the punt ring is kept for sessions.";
+        PuntTooLong = "punt_too_long", "Control frame longer than a punt ring slot.";
+        HostRingFull = "host_ring_full", "Frame for the kernel dropped: the host ring is full.";
+        HostNoTwin = "host_no_twin", "Frame for the kernel dropped: the port has no TAP twin.";
+        HostWriteFailed = "host_write_failed", "Frame for the kernel dropped: the TAP twin refused it.";
+        HostInjectFull = "host_inject_full", "Frame from the kernel dropped: the ring to the worker is full.";
+        InjectStale = "inject_stale", "Injected frame for a session that is gone.";
+        InjectInvalid = "inject_invalid", "Injected frame with an unknown port or a bad length.";
+        InjectNoBuffer = "inject_no_buffer", "No packet buffer for an injected frame.";
+        RingCorrupt = "ring_corrupt", "A ring's index was nonsense; the ring was emptied.";
+        TxQueueFull = "tx_queue_full", "The port's transmit queue had no room.";
+    }
+}
+
+impl Counter {
+    /// All drop reasons, in index order.
+    pub fn drops() -> impl Iterator<Item = Counter> {
+        Self::ALL
+            .iter()
+            .copied()
+            .filter(|c| matches!(c.group(), Group::Drop))
+    }
+
+    /// Whether this counts dropped frames.
+    #[must_use]
+    pub const fn is_drop(self) -> bool {
+        matches!(self.group(), Group::Drop)
+    }
+}
+
+/// A hash over the list, part of the layout hash.
+pub(crate) const fn list_hash(mut hash: u64) -> u64 {
+    let mut i = 0;
+    while i < COUNTERS {
+        hash = crate::layout::fnv(hash, Counter::ALL[i].label().as_bytes());
+        i += 1;
+    }
+    hash
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn labels_are_unique_and_fit_a_metric() {
+        let labels: HashSet<_> = Counter::ALL.iter().map(|c| c.label()).collect();
+        assert_eq!(labels.len(), COUNTERS);
+        for counter in Counter::ALL {
+            assert!(
+                counter
+                    .label()
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+            );
+            assert!(counter.help().ends_with('.'));
+            assert_eq!(Counter::ALL[counter.index()], *counter);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Quiescent-state epochs: when may control reuse what it withdrew?
+//!
+//! Control withdraws an entry, then advances the epoch and keeps the new value as a token. A worker
+//! echoes the epoch once per poll loop, at a point where it holds nothing that refers to a table
+//! entry. When every present worker has echoed the token or later, nobody can still use the entry.
+//!
+//! INV-EPOCH-1: a worker echoes only between bursts, with no frame, run or view in its hands.
+//! The pair advance/see makes the withdrawal visible to the worker before its next look-up; the pair
+//! echo/check makes the worker's last use happen before control's reuse. No full fence per loop.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, order};
+
+/// The epoch control advances; alone on its cache lines.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(crate) struct Epoch(AtomicU64);
+
+/// What one worker has echoed, and whether it runs at all.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(crate) struct Echo {
+    seen: AtomicU64,
+    present: AtomicU32,
+}
+
+/// A point in time after a withdrawal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EpochToken(u64);
+
+impl Epoch {
+    /// Epoch zero.
+    #[cfg(any(test, loom))]
+    #[must_use]
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Control, after one or more withdrawals.
+    pub(crate) fn advance(&self) -> EpochToken {
+        let token = EpochToken(self.0.fetch_add(1, order::EPOCH_ADVANCE) + 1);
+        // Pairs with the fence in `Echo::enter`: a worker that is not seen as present below will see
+        // the withdrawal.
+        fence(Ordering::SeqCst);
+        token
+    }
+}
+
+impl Echo {
+    /// A worker that does not run.
+    #[cfg(any(test, loom))]
+    #[must_use]
+    pub(crate) fn new() -> Self {
+        Self {
+            seen: AtomicU64::new(0),
+            present: AtomicU32::new(0),
+        }
+    }
+
+    /// The worker starts; call before the first table look-up.
+    pub(crate) fn enter(&self, epoch: &Epoch) {
+        self.seen
+            .store(epoch.0.load(order::EPOCH_SEE), order::EPOCH_ECHO);
+        self.present.store(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The worker's quiescent point (INV-EPOCH-1).
+    #[inline]
+    pub(crate) fn quiescent(&self, epoch: &Epoch) {
+        let now = epoch.0.load(order::EPOCH_SEE);
+        self.seen.store(now, order::EPOCH_ECHO);
+    }
+
+    /// The worker ends and uses no table any more.
+    pub(crate) fn leave(&self) {
+        self.present.store(0, Ordering::Release);
+    }
+
+    /// Whether this worker can no longer hold anything withdrawn before `token`.
+    pub(crate) fn passed(&self, token: EpochToken) -> bool {
+        self.present.load(Ordering::Acquire) == 0 || self.seen.load(order::EPOCH_CHECK) >= token.0
+    }
+
+    /// Whether the worker says that it runs.
+    #[must_use]
+    pub(crate) fn is_present(&self) -> bool {
+        self.present.load(Ordering::Acquire) != 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_passes_only_after_the_echo() {
+        let (epoch, echo) = (Epoch::new(), Echo::new());
+        let before = epoch.advance();
+        assert!(echo.passed(before), "an absent worker is not waited for");
+        echo.enter(&epoch);
+        let token = epoch.advance();
+        assert!(!echo.passed(token));
+        echo.quiescent(&epoch);
+        assert!(echo.passed(token));
+        let next = epoch.advance();
+        assert!(!echo.passed(next));
+        echo.leave();
+        assert!(echo.passed(next));
+    }
+}

@@ -1,0 +1,225 @@
+//! What the dataplane may read.
+
+use crate::layout::{BLOCKS_PER_ADDRESS, Capacities};
+use crate::mapping::Tables;
+use crate::pools::{PoolRange, Pools};
+use crate::routes::{Adjacency, NextHopId, Route};
+use crate::session::{Session, SessionStats, SlotIndex};
+use crate::slot::SlotError;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{Ordering, fence};
+
+/// A read-only view of the tables; cheap to clone, usable from any thread.
+#[derive(Clone)]
+pub struct Reader {
+    pub(crate) tables: Tables,
+    pub(crate) capacities: Capacities,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("capacities", &self.capacities)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whom a port block on a public address (or a routed address) belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockOwner {
+    /// The session.
+    pub slot: SlotIndex,
+    /// Its generation, low 31 bits.
+    pub generation: u32,
+}
+
+/// Mark of an owner word in use, in the top bit of the generation half.
+const OWNED: u64 = 1 << 63;
+
+impl BlockOwner {
+    pub(crate) fn to_word(self) -> u64 {
+        OWNED | u64::from(self.generation & 0x7fff_ffff) << 32 | u64::from(self.slot.0)
+    }
+
+    #[inline]
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        (word & OWNED != 0).then_some(Self {
+            slot: SlotIndex(word as u32),
+            generation: (word >> 32) as u32 & 0x7fff_ffff,
+        })
+    }
+}
+
+/// Worker index of a slot without an owner.
+pub(crate) const NO_OWNER: u8 = 0;
+
+impl Reader {
+    /// How large everything is.
+    #[must_use]
+    pub fn capacities(&self) -> &Capacities {
+        &self.capacities
+    }
+
+    /// A consistent copy of a session's entry; `None` when the slot does not exist.
+    ///
+    /// # Errors
+    /// [`SlotError`] if control is (or died) in the middle of a write.
+    #[inline]
+    pub fn session(&self, slot: SlotIndex) -> Option<Result<Session, SlotError>> {
+        self.tables
+            .sessions
+            .get(slot.0 as usize)
+            .map(|entry| entry.read())
+    }
+
+    /// Starts loading a session's entry and its counters' line.
+    #[inline]
+    pub fn prefetch_session(&self, slot: SlotIndex) {
+        self.tables.sessions.prefetch(slot.0 as usize);
+    }
+
+    /// Index of the worker that owns the slot; `None` when it holds no session (or does not exist).
+    /// One byte per session, so that a worker that does not own it touches no other line of it.
+    #[inline]
+    #[must_use]
+    pub fn owner(&self, slot: SlotIndex) -> Option<u8> {
+        match self
+            .tables
+            .owners
+            .get(slot.0 as usize)?
+            .load(Ordering::Relaxed)
+        {
+            NO_OWNER => None,
+            owner => Some(owner - 1),
+        }
+    }
+
+    /// A session's counters.
+    #[inline]
+    #[must_use]
+    pub fn stats(&self, slot: SlotIndex) -> Option<&SessionStats> {
+        self.tables
+            .sessions
+            .get(slot.0 as usize)
+            .map(|entry| &entry.stats)
+    }
+
+    /// The session a port of a public address belongs to.
+    #[inline]
+    #[must_use]
+    pub fn block_owner(
+        &self,
+        range: &PoolRange,
+        address: Ipv4Addr,
+        port: u16,
+    ) -> Option<BlockOwner> {
+        let index = block_index(range, address, port)?;
+        BlockOwner::from_word(self.tables.nat_blocks.get(index)?.load(Ordering::Acquire))
+    }
+
+    /// Starts loading what [`Reader::block_owner`] reads.
+    #[inline]
+    pub fn prefetch_block(&self, range: &PoolRange, address: Ipv4Addr, port: u16) {
+        if let Some(index) = block_index(range, address, port) {
+            self.tables.nat_blocks.prefetch(index);
+        }
+    }
+
+    /// The session a routed subscriber address belongs to.
+    #[inline]
+    #[must_use]
+    pub fn framed_owner(&self, range: &PoolRange, address: Ipv4Addr) -> Option<BlockOwner> {
+        let index = range.base as usize + (address.to_bits() - range.first.to_bits()) as usize;
+        BlockOwner::from_word(self.tables.framed.get(index)?.load(Ordering::Acquire))
+    }
+
+    /// Where a next hop leads.
+    #[inline]
+    #[must_use]
+    pub fn adjacency(&self, id: NextHopId) -> Adjacency {
+        self.tables
+            .next_hops
+            .get(id.0 as usize)
+            .map_or(Adjacency::NoRoute, |hop| {
+                Adjacency::from_word(hop.adjacency.load(Ordering::Acquire))
+            })
+    }
+
+    /// A next hop's address (for a request to resolve it).
+    #[must_use]
+    pub fn next_hop_address(&self, id: NextHopId) -> Ipv4Addr {
+        self.tables
+            .next_hops
+            .get(id.0 as usize)
+            .map_or(Ipv4Addr::UNSPECIFIED, |hop| {
+                Ipv4Addr::from_bits(hop.address.load(Ordering::Relaxed) as u32)
+            })
+    }
+
+    /// Refreshes a copy of the pool ranges if control has changed them; true when it did.
+    /// In the middle of a change the old copy stays and the next call tries again.
+    #[inline]
+    pub fn refresh_pools(&self, pools: &mut Pools) -> bool {
+        let header = &self.tables.header[0];
+        let version = header.pools_version.load(Ordering::Acquire);
+        if version == pools.version || version & 1 == 1 {
+            return false;
+        }
+        let count = header.pools_count.load(Ordering::Relaxed) as usize;
+        let ranges: Vec<_> = self
+            .tables
+            .pools
+            .iter()
+            .take(count)
+            .filter_map(|w| {
+                PoolRange::from_words(std::array::from_fn(|i| w.0[i].load(Ordering::Relaxed)))
+            })
+            .collect();
+        fence(Ordering::Acquire);
+        if header.pools_version.load(Ordering::Relaxed) != version {
+            return false;
+        }
+        *pools = Pools::new(ranges, version);
+        true
+    }
+
+    /// Copies all routes if control has changed them since `version` (0 at first); returns the new
+    /// version. In the middle of a change nothing is copied and the next call tries again.
+    pub fn refresh_routes(&self, version: u64, routes: &mut Vec<Route>) -> Option<u64> {
+        let header = &self.tables.header[0];
+        let now = header.routes_version.load(Ordering::Acquire);
+        if now == version || now & 1 == 1 {
+            return None;
+        }
+        let count = header.routes_count.load(Ordering::Relaxed) as usize;
+        routes.clear();
+        routes.extend(self.tables.routes.iter().take(count).filter_map(|w| {
+            Route::from_words(std::array::from_fn(|i| w.0[i].load(Ordering::Relaxed)))
+        }));
+        fence(Ordering::Acquire);
+        (header.routes_version.load(Ordering::Relaxed) == now).then_some(now)
+    }
+}
+
+/// Index into the port-block table; `None` for an address outside the range.
+#[inline]
+pub(crate) fn block_index(range: &PoolRange, address: Ipv4Addr, port: u16) -> Option<usize> {
+    let offset = address.to_bits().checked_sub(range.first.to_bits())?;
+    let block = u32::from(port.checked_div(range.block_size)?);
+    Some(((range.base + offset) * BLOCKS_PER_ADDRESS + block) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_survives_its_word() {
+        let owner = BlockOwner {
+            slot: SlotIndex(0xf_ffff),
+            generation: 0x7fff_ffff,
+        };
+        assert_eq!(BlockOwner::from_word(owner.to_word()), Some(owner));
+        assert_eq!(BlockOwner::from_word(0), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! The recovery record: what control needs to adopt a session after its own restart. It lies beside
+//! the table, outside the lines workers read, and workers never touch it.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes of a name field; longer names are refused at authentication (RFC 2865 allows 253).
+pub const NAME_MAX: usize = 255;
+/// Bytes of an agent circuit or remote id (TR-101 allows 63).
+pub const LINE_ID_MAX: usize = 63;
+
+/// Everything control keeps of a session beyond its table entry. Plain bytes, native byte order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Record {
+    /// Unix time of the session's start (PADS), milliseconds.
+    pub started_unix_ms: u64,
+    /// Unix time when the network phase opened, milliseconds; 0 if not yet.
+    pub opened_unix_ms: u64,
+    /// Accounting id: unique over restarts.
+    pub accounting_id: u64,
+    /// Our LCP magic number.
+    pub our_magic: u32,
+    /// The peer's LCP magic number, 0 if it has none.
+    pub peer_magic: u32,
+    /// Address given by IPCP, as an integer in host order.
+    pub framed_ip: u32,
+    /// Our address on the session.
+    pub gateway_ip: u32,
+    /// DNS servers given, 0 for none.
+    pub dns: [u32; 2],
+    /// Session-Timeout in seconds, 0 for none.
+    pub session_timeout_s: u32,
+    /// Idle-Timeout in seconds, 0 for none.
+    pub idle_timeout_s: u32,
+    /// MRU the peer asked for: the largest PPP payload we may send, bytes.
+    pub peer_mru: u16,
+    /// MRU we asked for, bytes.
+    pub our_mru: u16,
+    /// PPP protocol number of the authentication used (0xc023 PAP).
+    pub auth_protocol: u16,
+    /// PPP-Max-Payload granted (RFC 4638), 0 if none.
+    pub max_payload: u16,
+    /// Index of the address pool in the configuration's list, 0xffff for none.
+    pub pool: u16,
+    /// The next LCP, IPCP and echo identifiers.
+    pub identifiers: [u8; 4],
+    /// Lengths of the names below.
+    pub user_len: u8,
+    /// See `user_len`.
+    pub circuit_id_len: u8,
+    /// See `user_len`.
+    pub remote_id_len: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// Authenticated name.
+    pub user: [u8; NAME_MAX],
+    /// Agent-Circuit-Id.
+    pub circuit_id: [u8; LINE_ID_MAX],
+    /// Agent-Remote-Id.
+    pub remote_id: [u8; LINE_ID_MAX],
+    /// Space for later versions of the contract.
+    pub spare: [u8; 7],
+}
+
+const RECORD_WORDS: usize = size_of::<Record>().div_ceil(8);
+
+impl Default for Record {
+    fn default() -> Self {
+        zerocopy::FromZeros::new_zeroed()
+    }
+}
+
+impl Record {
+    /// The authenticated name; at most [`NAME_MAX`] bytes.
+    #[must_use]
+    pub fn user(&self) -> &[u8] {
+        &self.user[..usize::from(self.user_len).min(NAME_MAX)]
+    }
+
+    /// The agent circuit id.
+    #[must_use]
+    pub fn circuit_id(&self) -> &[u8] {
+        &self.circuit_id[..usize::from(self.circuit_id_len).min(LINE_ID_MAX)]
+    }
+
+    /// The agent remote id.
+    #[must_use]
+    pub fn remote_id(&self) -> &[u8] {
+        &self.remote_id[..usize::from(self.remote_id_len).min(LINE_ID_MAX)]
+    }
+
+    /// Sets the three names, each cut to its field.
+    pub fn set_names(&mut self, user: &[u8], circuit_id: &[u8], remote_id: &[u8]) {
+        fn set(field: &mut [u8], name: &[u8]) -> u8 {
+            let n = name.len().min(field.len());
+            field.fill(0);
+            field[..n].copy_from_slice(&name[..n]);
+            n as u8
+        }
+        self.user_len = set(&mut self.user, user);
+        self.circuit_id_len = set(&mut self.circuit_id, circuit_id);
+        self.remote_id_len = set(&mut self.remote_id, remote_id);
+    }
+}
+
+/// A record in the mapping, with a mark that tells whether it was written whole.
+#[repr(C, align(64))]
+pub(crate) struct RecordSlot {
+    /// Generation of the session the record belongs to; meaningful when `complete` is 1.
+    generation: AtomicU32,
+    complete: AtomicU32,
+    words: [AtomicU64; RECORD_WORDS],
+}
+
+impl RecordSlot {
+    /// Writes the record of a session. Control only.
+    pub(crate) fn write(&self, generation: u32, record: &Record) {
+        self.complete.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.generation.store(generation, Ordering::Relaxed);
+        for (word, chunk) in self.words.iter().zip(record.as_bytes().chunks(8)) {
+            let mut raw = [0; 8];
+            raw[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_ne_bytes(raw), Ordering::Relaxed);
+        }
+        self.complete.store(1, Ordering::Release);
+    }
+
+    /// The record, if it is whole and belongs to this generation.
+    pub(crate) fn read(&self, generation: u32) -> Option<Record> {
+        if self.complete.load(Ordering::Acquire) != 1
+            || self.generation.load(Ordering::Relaxed) != generation
+        {
+            return None;
+        }
+        let mut record = Record::default();
+        for (word, chunk) in self.words.iter().zip(record.as_mut_bytes().chunks_mut(8)) {
+            let raw = word.load(Ordering::Relaxed).to_ne_bytes();
+            chunk.copy_from_slice(&raw[..chunk.len()]);
+        }
+        Some(record)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn slot() -> RecordSlot {
+        RecordSlot {
+            generation: AtomicU32::new(0),
+            complete: AtomicU32::new(0),
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    #[test]
+    fn a_record_reads_back_for_its_own_generation_only() {
+        let slot = slot();
+        assert_eq!(slot.read(0), None);
+        let mut record = Record {
+            our_magic: 0x1234_5678,
+            pool: 3,
+            ..Record::default()
+        };
+        record.set_names(b"alice", b"olt1/1/1", &[b'r'; 80]);
+        slot.write(9, &record);
+        let back = slot.read(9).unwrap();
+        assert_eq!(back, record);
+        assert_eq!(back.user(), b"alice");
+        assert_eq!(back.circuit_id(), b"olt1/1/1");
+        assert_eq!(back.remote_id().len(), LINE_ID_MAX);
+        assert_eq!(slot.read(8), None);
+        slot.complete.store(0, Ordering::Relaxed);
+        assert_eq!(slot.read(9), None, "a write cut short is no record");
+    }
+}

@@ -1,0 +1,290 @@
+//! The session table: what workers need of a session, in one cache line, and what its owner counts,
+//! in the next.
+
+use crate::slot::{SLOT_WORDS, SessionState, Slot, SlotError};
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Index of a session in every per-session table: `access port * 65,536 + session id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SlotIndex(pub u32);
+
+impl SlotIndex {
+    /// The slot of a session id on an access port (index among access ports).
+    #[inline]
+    #[must_use]
+    pub const fn new(access_port: u8, session_id: u16) -> Self {
+        Self((access_port as u32) << 16 | session_id as u32)
+    }
+
+    /// Index of the access port among the access ports.
+    #[inline]
+    #[must_use]
+    pub const fn access_port(self) -> u8 {
+        (self.0 >> 16) as u8
+    }
+
+    /// PPPoE session id.
+    #[inline]
+    #[must_use]
+    pub const fn session_id(self) -> u16 {
+        self.0 as u16
+    }
+}
+
+/// VLAN tags of a session's frames, outermost first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Vlans {
+    /// Outer (or only) VLAN id, 0 to 4,094.
+    pub s_vlan: Option<u16>,
+    /// Inner VLAN id; only with an outer one.
+    pub c_vlan: Option<u16>,
+    /// Outer TPID is 0x88a8 (else 0x8100).
+    pub outer_is_88a8: bool,
+}
+
+/// Everything a worker needs to know of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Session {
+    /// Changes when the slot passes to another session.
+    pub generation: u32,
+    /// What workers may do with its frames.
+    pub state: SessionState,
+    /// Index of the owning worker.
+    pub owner: u8,
+    /// Client MAC address.
+    pub client_mac: [u8; 6],
+    /// VLAN tags of its frames.
+    pub vlans: Vlans,
+    /// Largest IP packet towards the subscriber, bytes.
+    pub mtu: u16,
+    /// Address of the subscriber; unspecified while negotiating.
+    pub framed_ip: Ipv4Addr,
+    /// Our address on the session (the IPCP peer's view of us).
+    pub gateway_ip: Ipv4Addr,
+    /// NAT: public address, its dense index, and the port block; `None` for routed subscribers.
+    pub nat: Option<PortBlock>,
+}
+
+/// A block of ports on a public address that belongs to one subscriber.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PortBlock {
+    /// The public address.
+    pub address: Ipv4Addr,
+    /// Dense index of the address over all NAT pools.
+    pub address_index: u16,
+    /// First port of the block.
+    pub first_port: u16,
+    /// Ports in the block (1 to 65,535).
+    pub size: u16,
+}
+
+const TAG: u64 = 0x8000;
+
+impl Session {
+    pub(crate) fn to_words(self) -> [u64; SLOT_WORDS] {
+        let tag = |vid: Option<u16>| vid.map_or(0, |vid| TAG | u64::from(vid & 0x0fff));
+        let mut mac = [0; 8];
+        mac[..6].copy_from_slice(&self.client_mac);
+        let (nat_ip, block) = self.nat.map_or((0, 0), |b| {
+            let block = u64::from(b.first_port) << 48
+                | u64::from(b.size) << 32
+                | u64::from(b.address_index) << 16;
+            (u64::from(b.address.to_bits()), block)
+        });
+        [
+            u64::from_le_bytes(mac) | tag(self.vlans.s_vlan) << 48,
+            tag(self.vlans.c_vlan) << 48
+                | u64::from(self.vlans.outer_is_88a8) << 32
+                | u64::from(self.mtu),
+            u64::from(self.framed_ip.to_bits()) << 32 | nat_ip,
+            block,
+            u64::from(self.gateway_ip.to_bits()),
+            0,
+            0,
+        ]
+    }
+
+    fn from_words(word: crate::slot::StateWord, w: &[u64; SLOT_WORDS]) -> Self {
+        let tag = |bits: u64| (bits & TAG != 0).then_some((bits & 0x0fff) as u16);
+        let mac = w[0].to_le_bytes();
+        let size = (w[3] >> 32) as u16;
+        Self {
+            generation: word.generation,
+            state: word.state,
+            owner: word.owner,
+            client_mac: [mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]],
+            vlans: Vlans {
+                s_vlan: tag(w[0] >> 48),
+                c_vlan: tag(w[1] >> 48),
+                outer_is_88a8: w[1] >> 32 & 1 == 1,
+            },
+            mtu: w[1] as u16,
+            framed_ip: Ipv4Addr::from_bits((w[2] >> 32) as u32),
+            gateway_ip: Ipv4Addr::from_bits(w[4] as u32),
+            nat: (size != 0).then_some(PortBlock {
+                address: Ipv4Addr::from_bits(w[2] as u32),
+                address_index: (w[3] >> 16) as u16,
+                first_port: (w[3] >> 48) as u16,
+                size,
+            }),
+        }
+    }
+}
+
+/// Two adjacent cache lines: the entry control writes, and the counters its owner writes.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(crate) struct SessionEntry {
+    pub(crate) slot: Slot,
+    pub(crate) stats: SessionStats,
+}
+
+impl SessionEntry {
+    /// A consistent copy of the entry.
+    ///
+    /// # Errors
+    /// [`SlotError`] if control is (or died) in the middle of a write.
+    #[inline]
+    pub(crate) fn read(&self) -> Result<Session, SlotError> {
+        self.slot
+            .read()
+            .map(|(word, words)| Session::from_words(word, &words))
+    }
+}
+
+/// Packets and bytes of one session, written by its owner alone, read by anybody at any time.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct SessionStats {
+    up_packets: AtomicU64,
+    up_bytes: AtomicU64,
+    down_packets: AtomicU64,
+    down_bytes: AtomicU64,
+    last_up_ms: AtomicU64,
+    spare: [AtomicU64; 3],
+}
+
+/// A copy of a session's counters. Bytes are IP bytes (RFC 2866 octets of the PPP payload).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StatsCopy {
+    /// Packets from the subscriber that were forwarded or answered.
+    pub up_packets: u64,
+    /// Their IP bytes.
+    pub up_bytes: u64,
+    /// Packets sent to the subscriber.
+    pub down_packets: u64,
+    /// Their IP bytes.
+    pub down_bytes: u64,
+    /// CLOCK_MONOTONIC milliseconds of the last frame from the subscriber, coarse; 0 if none.
+    pub last_up_ms: u64,
+}
+
+#[inline]
+fn add(counter: &AtomicU64, by: u64) {
+    // One writer, so a plain load and store: no locked instruction on the fast path.
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(by),
+        Ordering::Relaxed,
+    );
+}
+
+impl SessionStats {
+    /// Counts one packet from the subscriber. Owner only.
+    #[inline]
+    pub(crate) fn count_up(&self, bytes: u64) {
+        add(&self.up_packets, 1);
+        add(&self.up_bytes, bytes);
+    }
+
+    /// Notes life: stored only when the coarse clock moved. Owner only.
+    #[inline]
+    pub(crate) fn seen_up(&self, now_ms: u64) {
+        if self.last_up_ms.load(Ordering::Relaxed) != now_ms {
+            self.last_up_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts one packet to the subscriber. Owner only.
+    #[inline]
+    pub(crate) fn count_down(&self, bytes: u64) {
+        add(&self.down_packets, 1);
+        add(&self.down_bytes, bytes);
+    }
+
+    /// Zeroes everything, before the slot is published to a new session. Control only; no worker
+    /// can hold the slot then (INV-EPOCH-1).
+    pub(crate) fn clear(&self) {
+        for word in [
+            &self.up_packets,
+            &self.up_bytes,
+            &self.down_packets,
+            &self.down_bytes,
+            &self.last_up_ms,
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A copy; the values are each exact, read one after the other.
+    #[must_use]
+    pub fn copy(&self) -> StatsCopy {
+        StatsCopy {
+            up_packets: self.up_packets.load(Ordering::Relaxed),
+            up_bytes: self.up_bytes.load(Ordering::Relaxed),
+            down_packets: self.down_packets.load(Ordering::Relaxed),
+            down_bytes: self.down_bytes.load(Ordering::Relaxed),
+            last_up_ms: self.last_up_ms.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    prop_compose! {
+        fn any_session()(
+            generation: u32, owner: u8, client_mac: [u8; 6], mtu: u16, framed: u32, gateway: u32,
+            state in prop_oneof![Just(SessionState::Negotiating), Just(SessionState::Forwarding)],
+            s_vlan in proptest::option::of(0u16..4095), c_vlan in proptest::option::of(0u16..4095),
+            outer_is_88a8: bool,
+            nat in proptest::option::of((any::<u32>(), any::<u16>(), any::<u16>(), 1u16..)),
+        ) -> Session {
+            Session {
+                generation, state, owner, client_mac, mtu,
+                vlans: Vlans { s_vlan, c_vlan, outer_is_88a8 },
+                framed_ip: framed.into(), gateway_ip: gateway.into(),
+                nat: nat.map(|(address, address_index, first_port, size)| PortBlock {
+                    address: address.into(), address_index, first_port, size,
+                }),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_session_survives_the_table(session in any_session()) {
+            let slot = Slot::new();
+            slot.write(session.generation, session.state, session.owner, &session.to_words());
+            let (word, words) = slot.read().unwrap();
+            prop_assert_eq!(Session::from_words(word, &words), session);
+        }
+    }
+
+    #[test]
+    fn entry_and_stats_are_two_lines() {
+        assert_eq!(size_of::<SessionEntry>(), 128);
+        assert_eq!(std::mem::offset_of!(SessionEntry, stats), 64);
+    }
+
+    #[test]
+    fn the_slot_is_port_and_session_id() {
+        let slot = SlotIndex::new(3, 0x1234);
+        assert_eq!(
+            (slot.0, slot.access_port(), slot.session_id()),
+            (0x3_1234, 3, 0x1234)
+        );
+    }
+}

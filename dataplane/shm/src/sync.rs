@@ -1,0 +1,96 @@
+//! The atomics and the orderings of the shared-memory protocols, in one place.
+//!
+//! Under `--cfg loom` the atomics are loom's, so that the protocols run in the model checker. Every
+//! ordering a protocol relies on has a name here; `--cfg bng_weaken="NAME"` relaxes one of them, and
+//! the model checks must then fail (see `tests/loom.rs`).
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+pub(crate) use std::sync::atomic::Ordering;
+
+/// The named orderings. Each constant says who pairs with it.
+pub(crate) mod order {
+    use super::Ordering;
+
+    /// Store of a state word that makes an entry visible; pairs with [`OBSERVE`].
+    pub(crate) const PUBLISH: Ordering = if cfg!(bng_weaken = "publish") {
+        Ordering::Relaxed
+    } else {
+        Ordering::Release
+    };
+    /// Load of a state word before the entry's fields; pairs with [`PUBLISH`].
+    pub(crate) const OBSERVE: Ordering = if cfg!(bng_weaken = "observe") {
+        Ordering::Relaxed
+    } else {
+        Ordering::Acquire
+    };
+    /// Store of a ring index that hands items over; pairs with [`RING_TAKE`].
+    pub(crate) const RING_GIVE: Ordering = if cfg!(bng_weaken = "ring_give") {
+        Ordering::Relaxed
+    } else {
+        Ordering::Release
+    };
+    /// Load of the other side's ring index; pairs with [`RING_GIVE`].
+    pub(crate) const RING_TAKE: Ordering = if cfg!(bng_weaken = "ring_take") {
+        Ordering::Relaxed
+    } else {
+        Ordering::Acquire
+    };
+    /// Control's increment of the epoch after a withdrawal; pairs with [`EPOCH_SEE`].
+    pub(crate) const EPOCH_ADVANCE: Ordering = if cfg!(bng_weaken = "epoch_advance") {
+        Ordering::Relaxed
+    } else {
+        Ordering::AcqRel
+    };
+    /// A worker's load of the epoch at its quiescent point; pairs with [`EPOCH_ADVANCE`].
+    pub(crate) const EPOCH_SEE: Ordering = if cfg!(bng_weaken = "epoch_see") {
+        Ordering::Relaxed
+    } else {
+        Ordering::Acquire
+    };
+    /// A worker's echo of the epoch, after its last use of any entry; pairs with [`EPOCH_CHECK`].
+    pub(crate) const EPOCH_ECHO: Ordering = if cfg!(bng_weaken = "epoch_echo") {
+        Ordering::Relaxed
+    } else {
+        Ordering::Release
+    };
+    /// Control's load of a worker's echo before it reuses an entry; pairs with [`EPOCH_ECHO`].
+    pub(crate) const EPOCH_CHECK: Ordering = if cfg!(bng_weaken = "epoch_check") {
+        Ordering::Relaxed
+    } else {
+        Ordering::Acquire
+    };
+
+    /// The full fence between "I published" and "does the other side sleep?", and between "I sleep"
+    /// and "is there really nothing?". Without either of the two a wake-up can be lost (HZ-18).
+    #[inline]
+    pub(crate) fn bell_fence_ringer() {
+        if !cfg!(bng_weaken = "bell_ringer") {
+            super::fence(Ordering::SeqCst);
+        }
+    }
+    /// See [`bell_fence_ringer`].
+    #[inline]
+    pub(crate) fn bell_fence_sleeper() {
+        if !cfg!(bng_weaken = "bell_sleeper") {
+            super::fence(Ordering::SeqCst);
+        }
+    }
+    /// Orders a writer's "being written" mark before its field stores.
+    #[inline]
+    pub(crate) fn write_begin_fence() {
+        if !cfg!(bng_weaken = "write_begin") {
+            super::fence(Ordering::Release);
+        }
+    }
+    /// Orders a reader's field loads before its second look at the state word.
+    #[inline]
+    pub(crate) fn read_end_fence() {
+        if !cfg!(bng_weaken = "read_end") {
+            super::fence(Ordering::Acquire);
+        }
+    }
+}

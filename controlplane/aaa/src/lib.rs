@@ -1,1 +1,24 @@
 //! Subscriber authentication and address pools, sans-IO.
+//!
+//! No socket, clock or thread is in here: requests go in through `handle_*`, verdicts come out of `poll_*`, and time is an
+//! argument where it matters. The control plane's session driver owns one of each:
+//!
+//! - [`Authenticator`]: who may come in.
+//! - [`AddressPools`]: the framed-ip of a session.
+//! - [`PortBlocks`]: the port block a translated session has on a public address.
+//!
+//! What is handed out survives a restart of the control plane in the recovery records of the sessions; after a restart the
+//! driver gives it back with `reserve` before it lets anybody new in.
+
+#![forbid(unsafe_code)]
+
+mod address_pool;
+mod authenticator;
+mod free_list;
+mod local_users;
+mod port_blocks;
+
+pub use address_pool::{AddressPool, AddressPools, Lease, LeaseError, PoolExhausted};
+pub use authenticator::{AuthRequest, Authenticator, Credentials, RejectCause, RequestId, Verdict};
+pub use local_users::LocalUsers;
+pub use port_blocks::{BlockError, BlocksExhausted, PortBlock, PortBlocks, QUARANTINE};

@@ -76,7 +76,7 @@ impl Document {
     /// Where `a.b[2].c` is, or the last part of that path that exists.
     pub(crate) fn locate(&self, key: &str) -> Position {
         let mut node = &self.root;
-        for step in key.split(['.', '[']) {
+        for step in key.split(['.', '[']).filter(|step| !step.is_empty()) {
             let next = match (&node.content, step.strip_suffix(']')) {
                 (Content::List(items), Some(index)) => {
                     index.parse().ok().and_then(|index: usize| items.get(index))

@@ -92,6 +92,12 @@ pub enum Problem {
         /// All keys known here.
         known: Vec<&'static str>,
     },
+    /// A key run together with its value, which YAML takes for one long word.
+    #[error("needs a space after the colon; write `{key}: value`")]
+    NoSpace {
+        /// The key that was meant.
+        key: &'static str,
+    },
     /// A key without which nothing works.
     #[error("the key `{key}` is missing; add it: {expected}")]
     MissingKey {
@@ -101,7 +107,7 @@ pub enum Problem {
         expected: String,
     },
     /// A key with nothing behind it.
-    #[error("has no value; write {expected}, or remove the key")]
+    #[error("has no value; write {expected}")]
     NoValue {
         /// What the value may be.
         expected: String,

@@ -57,9 +57,10 @@ impl Reader<'_> {
                 match scalar(kind, text, *plain) {
                     Some(value) => Ok(value),
                     None => bad(Problem::BadValue {
-                        found: match kind {
-                            Kind::Secret { .. } => "this value".to_owned(),
-                            _ => format!("`{}`", printable(text)),
+                        found: if holds_secret(kind) {
+                            "this value".to_owned()
+                        } else {
+                            format!("`{}`", printable(text))
                         },
                         expected: kind.expected(),
                     }),
@@ -76,6 +77,26 @@ impl Reader<'_> {
         }
     }
 
+    fn unknown(&self, keys: &[Key], entry: &Entry, path: &str) -> ConfigError {
+        // `password:x` is one word to YAML; what follows the colon may be a password.
+        let meant = entry
+            .key
+            .split_once(':')
+            .and_then(|(name, _)| keys.iter().find(|key| key.name == name));
+        let (name, problem) = match meant {
+            Some(key) => (key.name.to_owned(), Problem::NoSpace { key: key.name }),
+            None => (
+                printable(&entry.key),
+                Problem::UnknownKey {
+                    nearest: nearest(&entry.key, keys),
+                    known: keys.iter().map(|key| key.name).collect(),
+                },
+            ),
+        };
+        self.document
+            .error(entry.position, &below(path, &name), problem)
+    }
+
     fn section(
         &self,
         keys: &[Key],
@@ -83,28 +104,16 @@ impl Reader<'_> {
         at: Position,
         path: &str,
     ) -> Result<Value, ConfigError> {
-        let below = |name: &str| match path {
-            "" => name.to_owned(),
-            path => format!("{path}.{name}"),
-        };
         let mut values = Mapping::new();
         for entry in entries {
             let Some(key) = keys.iter().find(|key| key.name == entry.key) else {
-                let problem = Problem::UnknownKey {
-                    nearest: nearest(&entry.key, keys),
-                    known: keys.iter().map(|key| key.name).collect(),
-                };
-                return Err(self.document.error(
-                    entry.position,
-                    &below(&printable(&entry.key)),
-                    problem,
-                ));
+                return Err(self.unknown(keys, entry, path));
             };
             let value = self.value(
                 &key.kind,
                 &entry.value,
                 entry.value.position,
-                &below(key.name),
+                &below(path, key.name),
             )?;
             values.insert(Value::from(key.name), value);
         }
@@ -122,6 +131,23 @@ impl Reader<'_> {
             )),
             None => Ok(Value::Mapping(values)),
         }
+    }
+}
+
+fn below(path: &str, name: &str) -> String {
+    match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    }
+}
+
+/// Whether a password can be in such a value, which then is not shown even when it has the wrong shape.
+fn holds_secret(kind: &Kind) -> bool {
+    match kind {
+        Kind::Secret { .. } => true,
+        Kind::Section(keys) => keys.iter().any(|key| holds_secret(&key.kind)),
+        Kind::List { of, .. } => holds_secret(of),
+        _ => false,
     }
 }
 

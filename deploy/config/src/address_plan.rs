@@ -128,7 +128,7 @@ pub struct NatPool {
     /// Ports of one port block, a power of two from 64 to 16,384, default 512. A subscriber has one block.
     #[serde(default = "default_block_size")]
     pub block_size: u16,
-    /// First port of block 0, 1,024 to 49,152, default 1,024. Ports below it are not used.
+    /// First port of block 0, a multiple of `block_size`, 1,024 to 49,152, default 1,024. Ports below it are not used.
     #[serde(default = "default_first_port")]
     pub first_port: u16,
 }

@@ -12,6 +12,9 @@ use crate::document::{Document, printable};
 use crate::error::{ConfigError, Problem};
 use crate::ports::PortRole;
 
+/// Access ports the session table has room for.
+const ACCESS_PORT_LIMIT: usize = 16;
+
 /// EAL arguments `bng-dataplane` sets itself, and the key to use.
 const RESERVED_EAL_ARGUMENTS: &[(&str, &str)] = &[
     ("--file-prefix", "dataplane.eal.file_prefix"),
@@ -141,6 +144,15 @@ impl Checker<'_> {
             if !ports.iter().any(|port| port.role == role) {
                 return self.fail("dataplane.ports", Problem::NoPort { role });
             }
+        }
+        let access = usize::from(self.config.access_port_count());
+        if access > ACCESS_PORT_LIMIT {
+            let problem = Problem::TooMany {
+                what: "access ports",
+                count: access,
+                limit: ACCESS_PORT_LIMIT,
+            };
+            return self.fail("dataplane.ports", problem);
         }
         for (index, port) in ports.iter().enumerate() {
             let key = format!("dataplane.ports[{index}]");

@@ -414,6 +414,30 @@ fn nat_pools_that_do_not_fit() {
 }
 
 #[test]
+fn more_than_the_shared_memory_holds() {
+    appended(
+        "nat: { pools: [{ name: cgn, addresses: [203.0.113.0/28], block_size: 2048 }] }\n",
+        "bng.yaml:14:16: nat.pools[0].first_port: 1024 is not a multiple of block_size (2048); write 2048",
+    );
+    let ports: String = (1..17)
+        .map(|n| format!("    - {{ name: access{n}, role: access, device: d{n} }}\n"))
+        .collect();
+    changed(
+        "pools:\n",
+        &format!("{ports}pools:\n"),
+        "bng.yaml:3:3: dataplane.ports: there are 17 access ports; 16 are supported, remove some",
+    );
+    let ranges: Vec<String> = (0..256).map(|n| format!("10.0.{n}.0/24")).collect();
+    appended(
+        &format!(
+            "nat: {{ pools: [{{ name: cgn, addresses: [{}] }}] }}\n",
+            ranges.join(", ")
+        ),
+        "bng.yaml:10:1: pools: there are 257 ranges in all pools and NAT pools; 256 are supported, remove some",
+    );
+}
+
+#[test]
 fn services_that_collide() {
     appended(
         "api: { metrics_listen: \"127.0.0.1:8080\" }\n",

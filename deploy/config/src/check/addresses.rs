@@ -10,6 +10,10 @@ use crate::error::{ConfigError, Problem};
 
 /// Subscriber addresses one pool may have.
 const POOL_LIMIT: u64 = 1 << 20;
+/// Subscriber addresses all pools may have together.
+const POOLS_LIMIT: u64 = 1 << 24;
+/// Ranges all pools of both kinds may have together.
+const RANGE_LIMIT: usize = 256;
 /// Public addresses all NAT pools may have together.
 const NAT_LIMIT: u64 = 65_536;
 
@@ -36,11 +40,13 @@ impl Checker<'_> {
             self.document,
         )?;
         let mut claims = Vec::new();
+        let mut left = POOLS_LIMIT;
         for (index, pool) in pools.iter().enumerate() {
-            self.claim(
+            let limit = left.min(POOL_LIMIT);
+            left -= self.claim(
                 &format!("pools[{index}].ranges"),
                 &pool.ranges,
-                POOL_LIMIT,
+                limit,
                 &mut claims,
             )?;
         }
@@ -59,6 +65,22 @@ impl Checker<'_> {
                     Problem::NotPowerOfTwo(pool.block_size),
                 );
             }
+            // A port finds its block by division.
+            if pool.first_port % pool.block_size != 0 {
+                let problem = Problem::NotAligned {
+                    first_port: pool.first_port,
+                    block_size: pool.block_size,
+                };
+                return self.fail(&format!("{key}.first_port"), problem);
+            }
+        }
+        if claims.len() > RANGE_LIMIT {
+            let problem = Problem::TooMany {
+                what: "ranges in all pools and NAT pools",
+                count: claims.len(),
+                limit: RANGE_LIMIT,
+            };
+            return self.fail("pools", problem);
         }
         self.overlaps(&mut claims)?;
         self.pool_details()?;

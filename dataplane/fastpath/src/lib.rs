@@ -1,1 +1,53 @@
 //! The packet stages, upstream and downstream, free of DPDK and of unsafe code.
+//!
+//! ```text
+//!  upstream    classify -> decap -> session -> source_check -> gateway -> destination -> ttl
+//!  (access)             -> route -> nat44 -> encap -> core port
+//!  downstream  classify -> destination -> nat44 -> session -> ttl -> nat44 -> encap -> access port
+//!  (core)
+//! ```
+//!
+//! One file per stage; [`upstream`](FastPath::upstream) and [`downstream`](FastPath::downstream) work on bursts, a
+//! pass at a time, and each pass prefetches what the next one reads. Every buffer of a burst gets exactly one
+//! [`Verdict`], and what is dropped is counted under exactly one reason of the list in `bng-shm`.
+//!
+//! A [`FastPath`] belongs to one worker. It holds all mutable state of the sessions this worker owns, so it takes no
+//! lock and needs no atomic read-modify-write. A frame of another worker's session is only ever looked at
+//! ([`Verdict::HandOver`]): nothing of it is touched before its owner is known to be this worker (INV-OWNER-1).
+
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod classify;
+mod decap;
+mod destination;
+mod downstream;
+mod encap;
+mod fib;
+mod flow;
+mod gateway;
+mod icmp_error;
+mod ip;
+mod nat44;
+mod nat_age;
+mod nat_port;
+mod nat_table;
+mod ports;
+mod rate;
+mod resolve;
+mod route;
+mod session;
+mod source_check;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod ttl;
+mod upstream;
+mod verdict;
+mod worker;
+
+pub use buffer::{BURST, PacketBuf};
+pub use fib::Fib4;
+pub use nat_age::NatTimers;
+pub use ports::{MAX_ACCESS_PORTS, MAX_PORTS, Port, PortRole};
+pub use verdict::{Origin, Punt, Verdict};
+pub use worker::{FastPath, Settings};

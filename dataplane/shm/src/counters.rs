@@ -119,10 +119,11 @@ counters! {
         Ipv4Options = "ipv4_options", "IPv4 options, which are not forwarded.";
         L4Truncated = "l4_truncated", "Shorter than its TCP, UDP or ICMP header.";
         UdpLength = "udp_length", "UDP length does not fit the IP payload.";
+        IcmpChecksum = "icmp_checksum", "ICMP checksum is wrong, where the gateway answers or translates the message.";
         SourceSpoofed = "source_spoofed", "Source address is not the session's framed-ip.";
         DestinationInvalid = "destination_invalid", "Destination is multicast, broadcast, loopback, 0/8 or class E.";
         DestinationGateway = "destination_gateway", "Packet to the gateway's own address other than an ICMP echo request.";
-        DestinationSubscriber = "destination_subscriber", "Packet from a subscriber to a subscriber or to the NAT pool.";
+        DestinationSubscriber = "destination_subscriber", "Packet to a subscriber's or a NAT pool's address from a side it must not come from.";
         EchoRateLimited = "echo_rate_limited", "ICMP echo request to the gateway above the rate limit.";
         TtlExpired = "ttl_expired", "TTL is 1 or 0 and the packet would have to be forwarded.";
         NoRoute = "no_route", "No route to the destination.";

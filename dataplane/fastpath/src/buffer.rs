@@ -1,0 +1,32 @@
+//! What the stages need of a packet buffer. The DPDK mbuf and the test buffer implement it.
+
+/// Packets in a burst: the unit of work of every stage.
+pub const BURST: usize = 32;
+
+/// A packet buffer that starts at the Ethernet header.
+pub trait PacketBuf {
+    /// The frame, from the Ethernet header on. Only the first segment of a segmented buffer.
+    fn data(&self) -> &[u8];
+
+    /// The frame, writable.
+    fn data_mut(&mut self) -> &mut [u8];
+
+    /// Index (among all ports) of the port the frame was received on; kept by a hand-over.
+    fn port(&self) -> u8;
+
+    /// Removes `len` bytes at the front. `len` is at most the length of [`Self::data`].
+    fn trim_front(&mut self, len: usize);
+
+    /// Makes room for `len` bytes in front of the frame, of any content; false (nothing changed) when the
+    /// headroom is too small.
+    fn prepend(&mut self, len: usize) -> bool;
+
+    /// Shortens the frame to `len` bytes; a longer `len` changes nothing.
+    fn truncate(&mut self, len: usize);
+
+    /// Whether the whole frame lies in one segment.
+    fn is_contiguous(&self) -> bool;
+
+    /// Prefetches the first cache line of the frame.
+    fn prefetch(&self);
+}

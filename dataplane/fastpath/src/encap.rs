@@ -1,0 +1,72 @@
+//! Stage: the new link layer.
+
+use bng_shm::{Counter, Session, SlotIndex, Vlans};
+use bng_wire::ethernet::{self, ETH_LEN, ethertype};
+use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN, protocol};
+use bng_wire::{MacAddr, VlanStack, VlanTag};
+
+use crate::buffer::PacketBuf;
+use crate::ip::Packet;
+use crate::route::Egress;
+use crate::verdict::{Step, drop};
+
+/// Towards the core: PPPoE, PPP and tags give way to a plain Ethernet header; padding is cut off.
+#[inline]
+pub(crate) fn core<B: PacketBuf>(buf: &mut B, packet: &Packet, egress: &Egress) {
+    // A session frame has at least 22 bytes in front of the packet, so the new header always fits.
+    buf.trim_front(usize::from(packet.l3).saturating_sub(ETH_LEN));
+    buf.truncate(ETH_LEN + usize::from(packet.len));
+    let tags = VlanStack::UNTAGGED;
+    let _ = ethernet::write(
+        buf.data_mut(),
+        egress.dst,
+        egress.src,
+        &tags,
+        ethertype::IPV4,
+    );
+}
+
+/// The tags a session's frames carry; outer TPID as the subscriber's, inner 0x8100, priority 0.
+#[inline]
+fn tags(vlans: &Vlans) -> VlanStack {
+    let tpid = if vlans.outer_is_88a8 {
+        ethertype::QINQ
+    } else {
+        ethertype::VLAN
+    };
+    match (vlans.s_vlan, vlans.c_vlan) {
+        (Some(s), Some(c)) => VlanStack::double(
+            VlanTag { tpid, tci: s },
+            VlanTag {
+                tpid: ethertype::VLAN,
+                tci: c,
+            },
+        ),
+        (Some(s), None) => VlanStack::single(VlanTag { tpid, tci: s }),
+        (None, _) => VlanStack::UNTAGGED,
+    }
+}
+
+/// Towards the subscriber: Ethernet, tags, PPPoE and PPP in front of the packet; padding is cut off.
+#[inline]
+pub(crate) fn access<B: PacketBuf>(
+    buf: &mut B,
+    packet: &Packet,
+    session: &Session,
+    slot: SlotIndex,
+    own_mac: MacAddr,
+) -> Step<()> {
+    let tags = tags(&session.vlans);
+    let header = ETH_LEN + tags.wire_len() + PPPOE_LEN + PPP_LEN;
+    let len = usize::from(packet.len);
+    if !buf.prepend(header.saturating_sub(usize::from(packet.l3))) {
+        return drop(Counter::HeadroomMissing);
+    }
+    buf.truncate(header + len);
+    let data = buf.data_mut();
+    let client = MacAddr(session.client_mac);
+    ethernet::write(data, client, own_mac, &tags, ethertype::PPPOE_SESSION)
+        .and_then(|at| data.get_mut(at..))
+        .and_then(|rest| pppoe::write_session(rest, slot.session_id(), protocol::IPV4, len))
+        .map_or_else(|| drop(Counter::HeadroomMissing), |_| Ok(()))
+}

@@ -1,0 +1,117 @@
+//! What NAT needs of a packet: protocol, the port (or query identifier) on the translated side, TCP flags.
+
+use bng_shm::{Counter, NatProtocol};
+use bng_wire::ipv4::{self, IPV4_MIN_LEN, protocol};
+use bng_wire::l4::{self, ICMP_LEN, L4, icmp_type};
+use bng_wire::{L4Error, checksum};
+
+use crate::ip::Packet;
+
+/// Which way a packet goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From the subscriber: the source is translated.
+    Upstream,
+    /// To the subscriber: the destination is translated.
+    Downstream,
+}
+
+/// What is translated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flow {
+    pub(crate) protocol: NatProtocol,
+    /// Port or query identifier on the translated side: inside upstream, outside downstream.
+    pub(crate) port: u16,
+    /// TCP control bits; 0 for other protocols.
+    pub(crate) tcp_flags: u8,
+    /// An ICMP error: `protocol` and `port` are those of the packet it quotes.
+    pub(crate) is_error: bool,
+}
+
+fn reason(error: L4Error) -> Counter {
+    match error {
+        L4Error::Truncated { .. } | L4Error::TcpOffset { .. } => Counter::L4Truncated,
+        L4Error::UdpLength { .. } => Counter::UdpLength,
+    }
+}
+
+/// Reads the flow of a checked packet; `bytes` are exactly the packet's.
+#[inline]
+pub(crate) fn parse(bytes: &[u8], packet: &Packet, direction: Direction) -> Result<Flow, Counter> {
+    if packet.is_later_fragment() {
+        return Err(Counter::FragmentUnsupported);
+    }
+    let payload = bytes.get(IPV4_MIN_LEN..).unwrap_or(&[]);
+    let upstream = direction == Direction::Upstream;
+    let side = |src: u16, dst: u16| if upstream { src } else { dst };
+    let flow = |protocol, port, tcp_flags| Flow {
+        protocol,
+        port,
+        tcp_flags,
+        is_error: false,
+    };
+    match l4::parse(packet.protocol, payload, packet.is_fragment()).map_err(reason)? {
+        L4::Udp { src_port, dst_port } => Ok(flow(NatProtocol::Udp, side(src_port, dst_port), 0)),
+        L4::Tcp {
+            src_port,
+            dst_port,
+            flags,
+            ..
+        } => Ok(flow(NatProtocol::Tcp, side(src_port, dst_port), flags)),
+        // Requests go out and replies come back (RFC 5508 section 3.1); the other way round nobody asked.
+        L4::IcmpEcho { request, id } if request == upstream => Ok(flow(NatProtocol::Icmp, id, 0)),
+        L4::IcmpError => quoted(payload, packet, upstream),
+        L4::IcmpEcho { .. } | L4::IcmpOther { .. } => Err(Counter::NatIcmpUnsupported),
+        L4::Other => Err(Counter::NatProtocol),
+    }
+}
+
+/// The flow of the packet an ICMP error quotes (RFC 5508 section 4): it went the other way, so its translated side
+/// is the opposite one.
+fn quoted(message: &[u8], packet: &Packet, upstream: bool) -> Result<Flow, Counter> {
+    if packet.is_fragment() {
+        return Err(Counter::FragmentUnsupported);
+    }
+    if checksum::checksum(message) != 0 {
+        return Err(Counter::IcmpChecksum);
+    }
+    let bad = Counter::NatIcmpEmbedded;
+    let quote = message.get(ICMP_LEN..).unwrap_or(&[]);
+    let inner = ipv4::parse_embedded(quote).map_err(|_| bad)?;
+    // The error must be for whoever sent (or received) what it quotes.
+    let paired = if upstream {
+        inner.dst == packet.src
+    } else {
+        inner.src == packet.dst
+    };
+    if !paired || inner.is_later_fragment() {
+        return Err(bad);
+    }
+    // Eight bytes are all a router must quote (RFC 792); they hold ports or identifier.
+    let ports: &[u8; 8] = quote
+        .get(inner.header_len..)
+        .and_then(|l4| l4.first_chunk())
+        .ok_or(bad)?;
+    let [a, b, c, d, e, f, ..] = *ports;
+    let port = u16::from_be_bytes(if upstream { [c, d] } else { [a, b] });
+    let (protocol, port) = match inner.protocol {
+        protocol::UDP => (NatProtocol::Udp, port),
+        protocol::TCP => (NatProtocol::Tcp, port),
+        protocol::ICMP
+            if a == if upstream {
+                icmp_type::ECHO_REPLY
+            } else {
+                icmp_type::ECHO_REQUEST
+            } =>
+        {
+            (NatProtocol::Icmp, u16::from_be_bytes([e, f]))
+        }
+        _ => return Err(bad),
+    };
+    Ok(Flow {
+        protocol,
+        port,
+        tcp_flags: 0,
+        is_error: true,
+    })
+}

@@ -1,0 +1,81 @@
+//! Stage: packets to the gateway's own address on the session.
+
+use bng_shm::{Counter, Session};
+use bng_wire::checksum::{Delta, checksum};
+use bng_wire::ipv4::{IPV4_MIN_LEN, protocol};
+use bng_wire::l4::icmp_type;
+use bng_wire::{EthHdr, IcmpHdr, Ipv4Hdr, MacAddr};
+use zerocopy::FromBytes;
+
+use crate::ip::Packet;
+use crate::rate::RateLimit;
+use crate::verdict::{Step, Verdict, drop};
+
+/// TTL of our own packets (RFC 1700).
+const OWN_TTL: u8 = 64;
+
+/// A packet to the gateway's address ends here: an ICMP echo request becomes its reply (RFC 792), rate-limited per
+/// worker; everything else is dropped. Others go on.
+///
+/// The reply keeps the frame's tags and PPPoE header; it leaves on `port`, from `own_mac`.
+#[inline]
+pub(crate) fn answer(
+    frame: &mut [u8],
+    packet: &Packet,
+    session: &Session,
+    limit: &mut RateLimit,
+    now_ms: u64,
+    (port, own_mac): (u8, MacAddr),
+) -> Step<()> {
+    if packet.dst != session.gateway_ip.to_bits() {
+        return Ok(());
+    }
+    echo(frame, packet, limit, now_ms, own_mac)?;
+    Err(Verdict::Forward { port })
+}
+
+fn echo(
+    frame: &mut [u8],
+    packet: &Packet,
+    limit: &mut RateLimit,
+    now_ms: u64,
+    own_mac: MacAddr,
+) -> Step<()> {
+    if packet.protocol != protocol::ICMP || packet.is_fragment() {
+        return drop(Counter::DestinationGateway);
+    }
+    let message = packet.bytes(frame).get(IPV4_MIN_LEN..).unwrap_or(&[]);
+    let Ok((icmp, _)) = IcmpHdr::ref_from_prefix(message) else {
+        return drop(Counter::L4Truncated);
+    };
+    if icmp.icmp_type != icmp_type::ECHO_REQUEST {
+        return drop(Counter::DestinationGateway);
+    }
+    if !limit.allow(now_ms) {
+        return drop(Counter::EchoRateLimited);
+    }
+    if checksum(message) != 0 {
+        return drop(Counter::IcmpChecksum);
+    }
+    if let Ok((ip, message)) = Ipv4Hdr::mut_from_prefix(packet.bytes_mut(frame)) {
+        // Swapping the addresses does not change a sum; the TTL does.
+        (ip.src, ip.dst) = (ip.dst, ip.src);
+        let old = u16::from_be_bytes([ip.ttl, ip.protocol]);
+        ip.ttl = OWN_TTL;
+        let new = u16::from_be_bytes([ip.ttl, ip.protocol]);
+        ip.checksum
+            .set(Delta::new().u16(old, new).apply(ip.checksum.get()));
+        if let Ok((icmp, _)) = IcmpHdr::mut_from_prefix(message) {
+            let old = u16::from_be_bytes([icmp.icmp_type, icmp.code]);
+            icmp.icmp_type = icmp_type::ECHO_REPLY;
+            let new = u16::from_be_bytes([icmp.icmp_type, icmp.code]);
+            icmp.checksum
+                .set(Delta::new().u16(old, new).apply(icmp.checksum.get()));
+        }
+    }
+    if let Ok((eth, _)) = EthHdr::mut_from_prefix(frame) {
+        eth.dst = eth.src;
+        eth.src = own_mac;
+    }
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! Stage: NAT44, endpoint-independent mapping inside the subscriber's port block (RFC 4787, 5382, 5508, 6888).
+//!
+//! Upstream a mapping is found in the worker's own [`ForwardTable`], downstream in the reverse array in shared
+//! memory, which outlives this process. Both are written by the session's owner alone (INV-OWNER-1).
+
+use bng_shm::{Counter, Event, NatProtocol, PortBlock, Reverse, Session, SlotIndex, Worker};
+use bng_wire::checksum::Delta;
+use bng_wire::l4::tcp_flag::{ACK, FIN, RST, SYN};
+use bng_wire::{IcmpHdr, Ipv4Hdr, TcpHdr, UdpHdr};
+use zerocopy::FromBytes;
+
+use crate::flow::{Direction, Flow};
+use crate::icmp_error;
+use crate::nat_age::{NatTimers, Sweep};
+use crate::nat_port::{PortRandom, choose, in_block};
+use crate::nat_table::{ForwardTable, Key, Mapping, NoRoom};
+use crate::verdict::{Step, drop};
+
+/// All NAT state of one worker.
+#[derive(Debug)]
+pub(crate) struct Nat {
+    pub(crate) table: ForwardTable,
+    pub(crate) timers: NatTimers,
+    pub(crate) sweep: Sweep,
+    random: PortRandom,
+    /// Tick of the coarse clock.
+    pub(crate) tick: u16,
+    /// Per slot and protocol: one more than the tick at which the whole block was found taken. Until the next tick
+    /// it is not searched again, so an exhausted subscriber costs one search a second.
+    exhausted: Vec<u32>,
+}
+
+const PROTOCOLS: usize = 3;
+
+impl Nat {
+    pub(crate) fn new(mappings: u32, session_slots: u32, timers: NatTimers, seed: u64) -> Self {
+        Self {
+            table: ForwardTable::new(mappings, seed),
+            timers,
+            sweep: Sweep::default(),
+            random: PortRandom::new(seed),
+            tick: 0,
+            exhausted: vec![0; session_slots as usize * PROTOCOLS],
+        }
+    }
+
+    /// Home bucket of a flow, and a prefetch of it.
+    #[inline]
+    pub(crate) fn look_ahead(&self, slot: SlotIndex, flow: &Flow) -> u32 {
+        let home = self.table.home(Key::new(slot, 0, flow.protocol, flow.port));
+        self.table.prefetch(home);
+        home
+    }
+
+    /// The outside port of an upstream flow; makes a mapping if there is none. An ICMP error only uses one.
+    #[inline]
+    pub(crate) fn outside_port(
+        &mut self,
+        shm: &mut Worker,
+        (slot, generation): (SlotIndex, u32),
+        block: &PortBlock,
+        flow: &Flow,
+        home: u32,
+    ) -> Step<u16> {
+        let key = Key::new(
+            slot,
+            Reverse::generation_bits(generation),
+            flow.protocol,
+            flow.port,
+        );
+        let found = self.table.find(home, key);
+        if let Some((place, mapping)) = found
+            && in_block(block, mapping.address_index, mapping.outside_port)
+        {
+            // Errors never refresh (RFC 5508 REQ-8 d); others only when there is something to write.
+            let changes = mapping.last_seen != self.tick || flow.tcp_flags & (SYN | FIN | RST) != 0;
+            if changes && !flow.is_error {
+                self.table.set(
+                    place,
+                    Mapping {
+                        last_seen: self.tick,
+                        ..mapping
+                    },
+                );
+                self.refresh(shm, key, mapping, flow.tcp_flags);
+            }
+            return Ok(mapping.outside_port);
+        }
+        if flow.is_error {
+            return drop(Counter::NatIcmpEmbedded);
+        }
+        let outside_port = self.free_port(shm, (slot, generation), block, key)?;
+        let mapping = Mapping {
+            address_index: block.address_index,
+            outside_port,
+            last_seen: self.tick,
+        };
+        match found {
+            // A mapping from before the session's block was changed: its place is used again.
+            Some((place, _)) => self.table.set(place, mapping),
+            None => match self.table.insert(home, key, mapping) {
+                Ok(()) => {}
+                Err(NoRoom) => return drop(Counter::NatTableFull),
+            },
+        }
+        let closing = flow.tcp_flags & (FIN | RST) != 0;
+        let entry = Reverse {
+            closing,
+            ..Mapping::reverse_of(key, self.tick)
+        };
+        shm.set_reverse(
+            block.address_index,
+            flow.protocol,
+            outside_port,
+            Some(entry),
+        );
+        shm.count(Counter::NatMappingCreated, 1);
+        Ok(outside_port)
+    }
+
+    /// Writes the time, and the TCP state's change, into the reverse entry.
+    #[cold]
+    fn refresh(&mut self, shm: &mut Worker, key: Key, mapping: Mapping, tcp_flags: u8) {
+        let at = (mapping.address_index, key.protocol(), mapping.outside_port);
+        let fresh = Mapping::reverse_of(key, self.tick);
+        let old = shm.reverse(at.0, at.1, at.2).unwrap_or(fresh);
+        let mut entry = Reverse {
+            inbound_seen: old.inbound_seen,
+            closing: old.closing,
+            ..fresh
+        };
+        if tcp_flags & (SYN | ACK) == SYN && entry.closing {
+            // A new connection on the closed tuple (RFC 5382 REQ-2).
+            (entry.closing, entry.inbound_seen) = (false, false);
+        }
+        entry.closing |= tcp_flags & (FIN | RST) != 0;
+        shm.set_reverse(at.0, at.1, at.2, Some(entry));
+    }
+
+    #[cold]
+    fn free_port(
+        &mut self,
+        shm: &mut Worker,
+        (slot, generation): (SlotIndex, u32),
+        block: &PortBlock,
+        key: Key,
+    ) -> Step<u16> {
+        let now = u32::from(self.tick) + 1;
+        let at = slot.0 as usize * PROTOCOLS;
+        let marks = self
+            .exhausted
+            .get_mut(at..at + PROTOCOLS)
+            .unwrap_or(&mut []);
+        let protocol = key.protocol() as usize;
+        if marks.get(protocol) == Some(&now) {
+            return drop(Counter::NatBlockExhausted);
+        }
+        if let Some(port) = choose(shm, &mut self.random, block, key) {
+            return Ok(port);
+        }
+        let told = marks.contains(&now);
+        if let Some(mark) = marks.get_mut(protocol) {
+            *mark = now;
+        }
+        if !told {
+            // A lost event recurs with the next search.
+            let _ = shm.tell(Event::BlockExhausted { slot, generation });
+        }
+        drop(Counter::NatBlockExhausted)
+    }
+
+    /// Checks that a reverse entry read at (`address_index`, the flow's protocol and port) leads to this live
+    /// session, and notes what a packet from the core changes. Inbound packets do not refresh (RFC 4787 REQ-6).
+    #[inline]
+    pub(crate) fn inside(
+        &self,
+        shm: &mut Worker,
+        session: &Session,
+        address_index: u16,
+        flow: &Flow,
+        entry: Reverse,
+    ) -> Step<()> {
+        let in_block = session
+            .nat
+            .is_some_and(|block| in_block(&block, address_index, flow.port));
+        if entry.generation != Reverse::generation_bits(session.generation)
+            || !in_block
+            || self.timers.expired(flow.protocol, &entry, self.tick)
+        {
+            return drop(Counter::NatNoMapping);
+        }
+        if !flow.is_error {
+            let closing = entry.closing || flow.tcp_flags & (FIN | RST) != 0;
+            if !entry.inbound_seen || closing != entry.closing {
+                let entry = Reverse {
+                    inbound_seen: true,
+                    closing,
+                    ..entry
+                };
+                shm.set_reverse(address_index, flow.protocol, flow.port, Some(entry));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rewrites address and port of the translated side with all checksums; `bytes` are exactly the packet's.
+#[inline]
+pub(crate) fn rewrite(
+    bytes: &mut [u8],
+    direction: Direction,
+    flow: &Flow,
+    address: u32,
+    port: u16,
+) {
+    if flow.is_error {
+        icmp_error::rewrite(bytes, direction, flow.protocol, address, port);
+        return;
+    }
+    let Ok((ip, l4)) = Ipv4Hdr::mut_from_prefix(bytes) else {
+        return;
+    };
+    let changed = set_address(ip, direction, address);
+    match flow.protocol {
+        NatProtocol::Udp => {
+            if let Ok((udp, _)) = UdpHdr::mut_from_prefix(l4) {
+                let field = match direction {
+                    Direction::Upstream => &mut udp.src_port,
+                    Direction::Downstream => &mut udp.dst_port,
+                };
+                let delta = changed.u16(field.get(), port);
+                field.set(port);
+                udp.checksum.set(delta.apply_udp(udp.checksum.get()));
+            }
+        }
+        NatProtocol::Tcp => {
+            if let Ok((tcp, _)) = TcpHdr::mut_from_prefix(l4) {
+                let field = match direction {
+                    Direction::Upstream => &mut tcp.src_port,
+                    Direction::Downstream => &mut tcp.dst_port,
+                };
+                let delta = changed.u16(field.get(), port);
+                field.set(port);
+                tcp.checksum.set(delta.apply(tcp.checksum.get()));
+            }
+        }
+        NatProtocol::Icmp => {
+            if let Ok((icmp, _)) = IcmpHdr::mut_from_prefix(l4) {
+                // No pseudo header: only the identifier counts.
+                let delta = Delta::new().u16(icmp.id.get(), port);
+                icmp.id.set(port);
+                icmp.checksum.set(delta.apply(icmp.checksum.get()));
+            }
+        }
+    }
+}
+
+/// Sets the translated address and the header checksum; returns the change, for checksums with a pseudo header.
+#[inline]
+pub(crate) fn set_address(ip: &mut Ipv4Hdr, direction: Direction, address: u32) -> Delta {
+    let field = match direction {
+        Direction::Upstream => &mut ip.src,
+        Direction::Downstream => &mut ip.dst,
+    };
+    let delta = Delta::new().u32(field.get(), address);
+    field.set(address);
+    ip.checksum.set(delta.apply(ip.checksum.get()));
+    delta
+}

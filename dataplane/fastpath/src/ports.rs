@@ -1,0 +1,99 @@
+//! The ports as the stages see them.
+
+use bng_shm::Counter;
+use bng_wire::MacAddr;
+
+use crate::verdict::{Step, drop};
+
+/// Ports a dataplane may have.
+pub const MAX_PORTS: usize = 32;
+/// Access ports among them.
+pub const MAX_ACCESS_PORTS: usize = 16;
+
+/// What a port is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortRole {
+    /// Towards subscribers; `index` counts access ports only, as session slots do.
+    Access {
+        /// Index among the access ports.
+        index: u8,
+    },
+    /// Towards the core.
+    Core,
+}
+
+/// One port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Port {
+    /// The port's own MAC address.
+    pub mac: MacAddr,
+    /// Largest IP packet the port sends, bytes.
+    pub mtu: u16,
+    /// What it is for.
+    pub role: PortRole,
+}
+
+/// All ports, by index.
+#[derive(Debug, Clone)]
+pub(crate) struct Ports {
+    ports: Vec<Port>,
+    /// Port index of each access port.
+    access: [Option<u8>; MAX_ACCESS_PORTS],
+}
+
+impl Ports {
+    pub(crate) fn new(ports: &[Port]) -> Self {
+        let mut access = [None; MAX_ACCESS_PORTS];
+        for (at, port) in ports.iter().enumerate().take(MAX_PORTS) {
+            if let PortRole::Access { index } = port.role
+                && let Some(place) = access.get_mut(usize::from(index))
+            {
+                *place = u8::try_from(at).ok();
+            }
+        }
+        Self {
+            ports: ports.to_vec(),
+            access,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, port: u8) -> Option<&Port> {
+        self.ports.get(usize::from(port))
+    }
+
+    /// The access port and its index among access ports.
+    #[inline]
+    pub(crate) fn access(&self, port: u8) -> Step<(&Port, u8)> {
+        match self.get(port) {
+            Some(
+                found @ Port {
+                    role: PortRole::Access { index },
+                    ..
+                },
+            ) => Ok((found, *index)),
+            _ => drop(Counter::NotForUs),
+        }
+    }
+
+    /// The core port.
+    #[inline]
+    pub(crate) fn core(&self, port: u8) -> Step<&Port> {
+        match self.get(port) {
+            Some(
+                found @ Port {
+                    role: PortRole::Core,
+                    ..
+                },
+            ) => Ok(found),
+            _ => drop(Counter::NotForUs),
+        }
+    }
+
+    /// Port index and port of an access port, by its index among access ports.
+    #[inline]
+    pub(crate) fn of_access_index(&self, index: u8) -> Option<(u8, &Port)> {
+        let at = (*self.access.get(usize::from(index))?)?;
+        Some((at, self.get(at)?))
+    }
+}

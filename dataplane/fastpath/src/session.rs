@@ -1,0 +1,56 @@
+//! Stage: whose session is it, and may it pass?
+
+use bng_shm::{Counter, Reader, Session, SessionState, SlotIndex};
+use bng_wire::{MacAddr, VlanStack};
+
+use crate::verdict::{Origin, Step, Verdict, drop};
+
+/// Goes on only if this worker owns the session (INV-OWNER-1). Reads the owner table and nothing else of it.
+#[inline]
+pub(crate) fn owned(
+    reader: &Reader,
+    slot: SlotIndex,
+    me: u8,
+    origin: Origin,
+    unknown: Counter,
+) -> Step<()> {
+    match reader.owner(slot) {
+        Some(owner) if owner == me => Ok(()),
+        None => drop(unknown),
+        Some(_) if origin == Origin::HandedOver => drop(Counter::HandoverStale),
+        Some(worker) => Err(Verdict::HandOver { worker }),
+    }
+}
+
+/// The entry of a live session; `unknown` is the reason when there is none.
+#[inline]
+pub(crate) fn live(reader: &Reader, slot: SlotIndex, unknown: Counter) -> Step<Session> {
+    match reader.session(slot) {
+        Some(Ok(session)) => match session.state {
+            SessionState::Negotiating | SessionState::Forwarding => Ok(session),
+            SessionState::Free | SessionState::Closing => drop(unknown),
+        },
+        Some(Err(_)) => drop(Counter::SessionBusy),
+        None => drop(unknown),
+    }
+}
+
+/// Whether a frame with this source and these tags can be of the session: client MAC, S-VLAN and C-VLAN match.
+#[inline]
+pub(crate) fn matches(session: &Session, src: MacAddr, tags: &VlanStack) -> bool {
+    let vlans = &session.vlans;
+    let count = usize::from(vlans.s_vlan.is_some()) + usize::from(vlans.c_vlan.is_some());
+    src.0 == session.client_mac
+        && tags.count() == count
+        && tags.s_vlan() == vlans.s_vlan.unwrap_or(0)
+        && tags.c_vlan() == vlans.c_vlan.unwrap_or(0)
+}
+
+/// Data passes only while the network phase is open.
+#[inline]
+pub(crate) fn open(session: &Session) -> Step<()> {
+    match session.state {
+        SessionState::Forwarding => Ok(()),
+        _ => drop(Counter::SessionNotOpen),
+    }
+}

@@ -1,0 +1,16 @@
+//! Stage: a subscriber sends from its own address only (BCP 38).
+
+use bng_shm::{Counter, Session};
+
+use crate::ip::Packet;
+use crate::verdict::{Step, drop};
+
+/// The source address is the session's framed-ip.
+#[inline]
+pub(crate) fn framed(session: &Session, packet: &Packet) -> Step<()> {
+    if packet.src == session.framed_ip.to_bits() {
+        Ok(())
+    } else {
+        drop(Counter::SourceSpoofed)
+    }
+}

@@ -1,0 +1,16 @@
+//! A buffer, a FIB, frames and a small world for tests and benchmarks of the stages.
+//!
+//! Nothing here runs in a daemon. Builders panic on nonsense, as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod buffer;
+mod fib;
+mod frames;
+mod world;
+
+pub use buffer::TestBuf;
+pub use fib::NaiveFib;
+pub use frames::{
+    assert_checksums, echo, ethernet, icmp_error, ipv4, pppoe_discovery, pppoe_session, tcp, udp,
+};
+pub use world::{Spec, World};

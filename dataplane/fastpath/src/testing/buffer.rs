@@ -1,0 +1,102 @@
+//! A packet buffer in ordinary memory.
+
+use crate::PacketBuf;
+
+/// Bytes with headroom, as an mbuf has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestBuf {
+    bytes: Vec<u8>,
+    start: usize,
+    port: u8,
+    segmented: bool,
+}
+
+impl TestBuf {
+    /// Headroom of a new buffer, as DPDK's default.
+    pub const HEADROOM: usize = 128;
+
+    /// A frame received on `port`.
+    #[must_use]
+    pub fn new(port: u8, frame: &[u8]) -> Self {
+        Self::with_headroom(port, frame, Self::HEADROOM)
+    }
+
+    /// A frame with `headroom` bytes in front.
+    #[must_use]
+    pub fn with_headroom(port: u8, frame: &[u8], headroom: usize) -> Self {
+        let mut bytes = vec![0; headroom];
+        bytes.extend_from_slice(frame);
+        Self {
+            bytes,
+            start: headroom,
+            port,
+            segmented: false,
+        }
+    }
+
+    /// The same frame, said to be spread over several segments.
+    #[must_use]
+    pub fn segmented(mut self) -> Self {
+        self.segmented = true;
+        self
+    }
+
+    /// Puts `frame` into this buffer again, with [`Self::HEADROOM`] in front, without a new allocation when it
+    /// fits (for benchmarks).
+    pub fn refill(&mut self, port: u8, frame: &[u8]) {
+        self.bytes.resize(Self::HEADROOM + frame.len(), 0);
+        self.bytes[Self::HEADROOM..].copy_from_slice(frame);
+        (self.start, self.port, self.segmented) = (Self::HEADROOM, port, false);
+    }
+}
+
+impl PacketBuf for TestBuf {
+    #[inline]
+    fn data(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    #[inline]
+    fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..]
+    }
+
+    #[inline]
+    fn port(&self) -> u8 {
+        self.port
+    }
+
+    #[inline]
+    fn trim_front(&mut self, len: usize) {
+        assert!(len <= self.data().len(), "trimmed more than there is");
+        self.start += len;
+    }
+
+    #[inline]
+    fn prepend(&mut self, len: usize) -> bool {
+        match self.start.checked_sub(len) {
+            Some(start) => {
+                self.start = start;
+                true
+            }
+            None => false,
+        }
+    }
+
+    #[inline]
+    fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(self.start + len);
+    }
+
+    #[inline]
+    fn is_contiguous(&self) -> bool {
+        !self.segmented
+    }
+
+    #[inline]
+    fn prefetch(&self) {
+        if let Some(first) = self.data().first() {
+            bng_shm::prefetch(first);
+        }
+    }
+}

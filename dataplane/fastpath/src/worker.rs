@@ -1,0 +1,156 @@
+//! One worker's fast path.
+
+use bng_shm::{Counter, Pools, Worker};
+
+use crate::buffer::{BURST, PacketBuf};
+use crate::fib::Fib4;
+use crate::nat_age::NatTimers;
+use crate::nat44::Nat;
+use crate::ports::{Port, Ports};
+use crate::rate::RateLimit;
+use crate::resolve::Resolver;
+use crate::verdict::{Origin, Verdict};
+use crate::{downstream, upstream};
+
+/// What a worker is started with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// All ports, by index, as in the configuration.
+    pub ports: Vec<Port>,
+    /// NAT mappings this worker has room for. Memory: 32 bytes each, rounded up to a power of two.
+    pub nat_mappings: u32,
+    /// Timers of NAT mappings.
+    pub nat_timers: NatTimers,
+    /// ICMP echo requests to the gateway address answered per second.
+    pub echo_per_second: u32,
+    /// Requests to resolve a neighbour per second.
+    pub resolve_per_second: u32,
+    /// Secret of the mapping table's hash and of the port choice; random, new at every start.
+    pub seed: u64,
+}
+
+/// One worker's fast path: the tables it reads and the state it owns.
+#[derive(Debug)]
+pub struct FastPath {
+    pub(crate) shm: Worker,
+    pub(crate) ports: Ports,
+    pub(crate) pools: Pools,
+    pub(crate) nat: Nat,
+    pub(crate) echo_limit: RateLimit,
+    pub(crate) resolver: Resolver,
+    pub(crate) now_ms: u64,
+}
+
+impl FastPath {
+    /// Takes over the worker's side of the shared memory and recovers the NAT mappings of its sessions from there.
+    /// [`Worker::enter`] has been called. `now_ms` is CLOCK_MONOTONIC in milliseconds.
+    #[must_use]
+    pub fn new(shm: Worker, settings: &Settings, now_ms: u64) -> Self {
+        let slots = shm.reader().capacities().session_slots();
+        let mut nat = Nat::new(
+            settings.nat_mappings,
+            slots,
+            settings.nat_timers,
+            settings.seed,
+        );
+        nat.recover(&shm, now_ms);
+        let mut pools = Pools::default();
+        shm.reader().refresh_pools(&mut pools);
+        shm.set_nat_mappings(nat.table.len());
+        Self {
+            shm,
+            ports: Ports::new(&settings.ports),
+            pools,
+            nat,
+            echo_limit: RateLimit::new(settings.echo_per_second, now_ms),
+            resolver: Resolver::new(settings.resolve_per_second, now_ms),
+            now_ms,
+        }
+    }
+
+    /// Once per poll loop: sets the coarse clock (CLOCK_MONOTONIC milliseconds, never backwards), takes over changed
+    /// address ranges and ages a bounded number of NAT mappings.
+    #[inline]
+    pub fn poll(&mut self, now_ms: u64) {
+        self.nat.age(&self.shm, now_ms);
+        if now_ms != self.now_ms {
+            self.now_ms = now_ms;
+            self.shm.set_nat_mappings(self.nat.table.len());
+        }
+        self.shm.reader().refresh_pools(&mut self.pools);
+    }
+
+    /// Runs buffers from access ports through the stages. `verdicts` has at least as many places as there are
+    /// buffers; buffer `i` gets `verdicts[i]`. Buffers are rewritten only when the verdict is
+    /// [`Verdict::Forward`] (a dropped buffer's content is unspecified).
+    pub fn upstream<B: PacketBuf, F: Fib4>(
+        &mut self,
+        fib: &F,
+        bufs: &mut [B],
+        verdicts: &mut [Verdict],
+        origin: Origin,
+    ) {
+        for (bufs, verdicts) in bursts(bufs, verdicts) {
+            upstream::run(self, fib, bufs, verdicts, origin);
+            self.settle(verdicts);
+        }
+    }
+
+    /// Runs buffers from core ports through the stages; otherwise as [`Self::upstream`].
+    pub fn downstream<B: PacketBuf>(
+        &mut self,
+        bufs: &mut [B],
+        verdicts: &mut [Verdict],
+        origin: Origin,
+    ) {
+        for (bufs, verdicts) in bursts(bufs, verdicts) {
+            downstream::run(self, bufs, verdicts, origin);
+            self.settle(verdicts);
+        }
+    }
+
+    /// The one place where the stages' drops are counted.
+    #[inline]
+    fn settle(&self, verdicts: &[Verdict]) {
+        for verdict in verdicts {
+            if let Verdict::Drop(reason) = verdict {
+                self.shm.count(*reason, 1);
+            }
+        }
+    }
+
+    /// The worker's side of the shared memory.
+    #[must_use]
+    pub fn shm(&self) -> &Worker {
+        &self.shm
+    }
+
+    /// The worker's side of the shared memory, for rings and events.
+    pub fn shm_mut(&mut self) -> &mut Worker {
+        &mut self.shm
+    }
+
+    /// Ends the fast path and gives the worker's side back.
+    #[must_use]
+    pub fn into_shm(self) -> Worker {
+        self.shm
+    }
+
+    /// Live NAT mappings of this worker.
+    #[must_use]
+    pub fn nat_mappings(&self) -> u32 {
+        self.nat.table.len()
+    }
+}
+
+/// Pairs of at most [`BURST`] buffers and their verdicts. A place not written by a stage would be a bug; it reads
+/// as a drop, never as a stale verdict.
+fn bursts<'a, B>(
+    bufs: &'a mut [B],
+    verdicts: &'a mut [Verdict],
+) -> impl Iterator<Item = (&'a mut [B], &'a mut [Verdict])> {
+    debug_assert!(verdicts.len() >= bufs.len());
+    let places = verdicts.get_mut(..bufs.len()).unwrap_or(&mut []);
+    places.fill(Verdict::Drop(Counter::FrameTruncated));
+    bufs.chunks_mut(BURST).zip(places.chunks_mut(BURST))
+}

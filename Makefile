@@ -1,0 +1,56 @@
+# ironbng: what a person types. `make help` lists it.
+SHELL := /bin/bash
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+CARGO ?= cargo
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+# Where end-to-end tests and the demo find the daemons.
+export BNG_BIN_DIR := $(abspath $(TARGET)/release)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo demo-down test test-loom lint fmt clippy deny bench
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: ## install what is needed on Debian 12 (root; quick when all is there)
+	@scripts/setup
+
+build: ## release build of every program, into target/release
+	$(CARGO) build --release --workspace --bins
+
+demo: setup ## the whole appliance on this machine (root); KEEP=1 leaves it up
+	$(CARGO) build --release -p bng-dataplane -p bng-controlplane -p bngctl -p bng-lab --bins
+	@$(BNG_BIN_DIR)/bng-lab demo $(if $(KEEP),--keep)
+
+demo-down: ## end a demo that was left up, remove remains of a killed one
+	@$(BNG_BIN_DIR)/bng-lab down
+
+test: ## all tests: unit, property, loom, documentation, end to end (root)
+	@scripts/setup test
+	$(MAKE) build
+	$(CARGO) nextest run --workspace
+	$(CARGO) test --workspace --doc
+	$(MAKE) test-loom
+
+# loom replaces the atomics of the whole crate, so it has a build of its own. RUSTFLAGS hides the flags of .cargo/config.toml.
+test-loom:
+	RUSTFLAGS="-C target-cpu=x86-64-v3 --cfg loom" $(CARGO) test -p bng-shm --release --test 'loom*' --target-dir $(TARGET)/loom
+
+lint: fmt clippy deny ## format, clippy with warnings as errors, licences and sources of dependencies
+
+fmt:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+# Without `advisories`: that check fetches a Git repository at run time, so the same commit could pass today and fail
+# tomorrow. See deny.toml for how to run it.
+deny:
+	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "installing cargo-deny (some minutes)"; $(CARGO) install cargo-deny --locked; }
+	$(CARGO) deny check bans licenses sources
+
+bench: ## ns per packet of the fast path beside a MAC-forward loop
+	$(CARGO) build --release -p bng-perf
+	$(BNG_BIN_DIR)/bng-perf fastpath

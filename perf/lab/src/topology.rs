@@ -1,0 +1,468 @@
+//! The lab as a whole: three namespaces, their links, and the processes in them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use crate::api::Api;
+use crate::capture::Capture;
+use crate::cleanup::Registration;
+use crate::error::{Context, LabError, Result};
+use crate::gateway::{Daemon, GatewayConfig};
+use crate::guest::{GuestKernel, GuestNic, UmlGuest};
+use crate::inject::Injector;
+use crate::namespace::Namespace;
+use crate::process::Process;
+
+/// Addresses of the lab (RFC 5737 and RFC 6598).
+pub mod addresses {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    /// The gateway on its core port.
+    pub const GATEWAY_CORE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+    /// The internet host on the link to the gateway: the gateway's default route.
+    pub const ROUTER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+    /// The web server, behind the router.
+    pub const WWW: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
+    /// REST interface, metrics and health, in the gateway's namespace.
+    pub const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+}
+
+/// Interface of the subscriber namespace that faces the gateway's access port.
+pub const ACCESS_INTERFACE: &str = "access0";
+/// Interface of the internet namespace that faces the gateway's core port.
+pub const CORE_INTERFACE: &str = "core0";
+/// Interface of the subscriber namespace for tools that want a network card of their own (the subscriber emulator).
+pub const EMULATOR_INTERFACE: &str = "emu0";
+
+const BRIDGE: &str = "bridge0";
+const CLIENT_TAP: &str = "tap0";
+
+/// Largest layer-3 packet of the access network: an RFC 4638 frame (1,508) behind two VLAN tags.
+const ACCESS_MTU: u16 = 1516;
+/// MTU of the client's card: 1,500 octets inside PPPoE (RFC 4638).
+const CLIENT_MTU: u16 = 1508;
+
+/// How long a daemon may take to be ready: EAL touches all of its memory.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+const END_LIMIT: Duration = Duration::from_secs(30);
+
+/// What both daemons print on standard error when they are ready.
+const READY_LINE: &str = "ready";
+
+const TOKEN: &str = "lab-token-0123456789abcdef";
+
+/// Where the programs are that a lab runs.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// Directory of `bng-dataplane`, `bng-controlplane`, `bngctl`, `bng-perf`.
+    pub bin_dir: PathBuf,
+    /// The client's kernel.
+    pub kernel: GuestKernel,
+}
+
+impl Programs {
+    /// The workspace's own: `BNG_BIN_DIR`, by default `target/release`, and `BNG_UML_DIR`, by default `.lab/uml`.
+    #[must_use]
+    pub fn of_workspace() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let root = root.canonicalize().unwrap_or(root);
+        let from = |variable: &str, default: &str| {
+            std::env::var_os(variable).map_or_else(|| root.join(default), PathBuf::from)
+        };
+        Self {
+            bin_dir: from("BNG_BIN_DIR", "target/release"),
+            kernel: GuestKernel {
+                dir: from("BNG_UML_DIR", ".lab/uml"),
+            },
+        }
+    }
+
+    /// Path of one of our programs.
+    ///
+    /// # Errors
+    /// [`LabError::Missing`] when it is not there: a test must not pass for want of what it tests.
+    pub fn find(&self, name: &str) -> Result<PathBuf> {
+        let path = self.bin_dir.join(name);
+        if path.is_file() {
+            return Ok(path);
+        }
+        Err(LabError::Missing {
+            path,
+            remedy: "`make build` builds it; BNG_BIN_DIR names another directory",
+        })
+    }
+}
+
+/// A lab. Field order is the order in which it is taken down.
+#[derive(Debug)]
+pub struct Lab {
+    client: Option<UmlGuest>,
+    controlplane: Option<Process>,
+    dataplane: Option<Process>,
+    www: Option<Process>,
+    programs: Programs,
+    subscriber: Namespace,
+    gateway: Namespace,
+    internet: Namespace,
+    registration: Registration,
+}
+
+impl Lab {
+    /// Creates the namespaces, links and configuration. No process runs yet.
+    ///
+    /// # Errors
+    /// Without root, or when a command fails. What was created until then is removed.
+    pub fn create(programs: Programs, config: &GatewayConfig) -> Result<Self> {
+        let registration = Registration::new()?;
+        let name = registration.name().to_owned();
+        let lab = Self {
+            client: None,
+            controlplane: None,
+            dataplane: None,
+            www: None,
+            programs,
+            subscriber: Namespace::create(&format!("{name}-sub"))?,
+            gateway: Namespace::create(&format!("{name}-gw"))?,
+            internet: Namespace::create(&format!("{name}-net"))?,
+            registration,
+        };
+
+        let access = &lab.subscriber;
+        access.bridge(BRIDGE, ACCESS_MTU)?;
+        access.veth(ACCESS_INTERFACE, &lab.gateway, "veth-access0", ACCESS_MTU)?;
+        access.bridge_port(BRIDGE, ACCESS_INTERFACE)?;
+        access.veth(EMULATOR_INTERFACE, access, "emu1", ACCESS_MTU)?;
+        access.bridge_port(BRIDGE, "emu1")?;
+        access.tap(CLIENT_TAP, ACCESS_MTU)?;
+        access.bridge_port(BRIDGE, CLIENT_TAP)?;
+
+        // The kernel of the gateway sees the frames of the veth ends, too. They are the dataplane's: it must not answer ARP
+        // there for the addresses of the TAP twin, nor take packets for them (no route back over the veth: strict RPF).
+        for port in ["veth-access0", "veth-core0"] {
+            if port == "veth-core0" {
+                lab.internet
+                    .veth(CORE_INTERFACE, &lab.gateway, port, 1500)?;
+            }
+            lab.gateway
+                .sysctl(&format!("net/ipv4/conf/{port}/arp_ignore"), "8")?;
+            lab.gateway
+                .sysctl(&format!("net/ipv4/conf/{port}/rp_filter"), "1")?;
+        }
+
+        let internet = &lab.internet;
+        internet.ip(&format!(
+            "addr add {}/24 dev {CORE_INTERFACE}",
+            addresses::ROUTER
+        ))?;
+        internet.ip(&format!("addr add {}/32 dev lo", addresses::WWW))?;
+        let (nat, length) = config.nat_pool;
+        internet.ip(&format!(
+            "route add {nat}/{length} via {}",
+            addresses::GATEWAY_CORE
+        ))?;
+
+        lab.write("token", &format!("{TOKEN}\n"))?;
+        lab.configure(config)?;
+        Ok(lab)
+    }
+
+    /// Writes the gateway's configuration anew; daemons read it when they start.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn configure(&self, config: &GatewayConfig) -> Result<()> {
+        self.write(
+            "gateway.yaml",
+            &config.yaml(self.registration.name(), self.dir()),
+        )?;
+        Ok(())
+    }
+
+    /// Writes a file, mode 0600, into the lab's directory and returns its path.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        use std::io::Write;
+        use std::os::unix::fs::OpenOptionsExt;
+        let path = self.dir().join(name);
+        std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .context(|| format!("write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Name of the lab: what its namespaces begin with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.registration.name()
+    }
+
+    /// Directory of the lab's configuration, logs and captures.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.registration.work_dir()
+    }
+
+    /// The gateway's configuration file.
+    #[must_use]
+    pub fn config_file(&self) -> PathBuf {
+        self.dir().join("gateway.yaml")
+    }
+
+    /// The file with the bearer token of REST.
+    #[must_use]
+    pub fn token_file(&self) -> PathBuf {
+        self.dir().join("token")
+    }
+
+    /// Where the programs are.
+    #[must_use]
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// The subscriber's side.
+    #[must_use]
+    pub fn subscriber(&self) -> &Namespace {
+        &self.subscriber
+    }
+
+    /// Where the daemons run.
+    #[must_use]
+    pub fn gateway(&self) -> &Namespace {
+        &self.gateway
+    }
+
+    /// The other side of the core port.
+    #[must_use]
+    pub fn internet(&self) -> &Namespace {
+        &self.internet
+    }
+
+    /// Starts the web server; returns when it listens.
+    ///
+    /// # Errors
+    /// When the program `bng-lab` is missing or does not start.
+    pub fn start_www(&mut self) -> Result<()> {
+        let mut command = Command::new(self.programs.find("bng-lab")?);
+        command.args(["www", "--listen", &format!("{}:80", addresses::WWW)]);
+        let mut process = Process::start(&self.internet, self.dir(), "www", command)?;
+        process.wait_for_log("listening", 0, READY_LIMIT)?;
+        self.www = Some(process);
+        Ok(())
+    }
+
+    /// Starts a daemon, or starts it again; returns when it says that it is ready, both on standard error and to its service
+    /// manager.
+    ///
+    /// # Errors
+    /// With the end of its log when it ends or does not get ready.
+    pub fn start(&mut self, daemon: Daemon) -> Result<()> {
+        let name = daemon.program();
+        let mut command = Command::new(self.programs.find(name)?);
+        command.arg("--config").arg(self.config_file());
+        let socket_path = self.dir().join(format!("{name}.notify"));
+        let _ = std::fs::remove_file(&socket_path);
+        let socket = std::os::unix::net::UnixDatagram::bind(&socket_path)
+            .context(|| format!("create {}", socket_path.display()))?;
+        socket
+            .set_read_timeout(Some(READY_LIMIT))
+            .context(|| "set a time limit".to_owned())?;
+        command.env("NOTIFY_SOCKET", &socket_path);
+
+        let mark = self
+            .dir()
+            .join(format!("{name}.log"))
+            .metadata()
+            .map_or(0, |meta| meta.len());
+        let mut process = Process::start(&self.gateway, self.dir(), name, command)?;
+        process.wait_for_log(READY_LINE, mark, READY_LIMIT)?;
+        loop {
+            let mut message = [0u8; 4096];
+            match socket.recv(&mut message) {
+                Ok(length) => {
+                    let text = String::from_utf8_lossy(&message[..length]);
+                    if text.lines().any(|line| line == "READY=1") {
+                        break;
+                    }
+                }
+                Err(_) => return Err(process.timeout(&format!("READY=1 from {name}"), READY_LIMIT)),
+            }
+        }
+        *self.slot(daemon) = Some(process);
+        Ok(())
+    }
+
+    /// A running daemon.
+    ///
+    /// # Errors
+    /// When it was not started.
+    pub fn daemon(&mut self, daemon: Daemon) -> Result<&mut Process> {
+        self.slot(daemon).as_mut().ok_or_else(|| LabError::Ended {
+            process: daemon.program().to_owned(),
+            status: "not started".to_owned(),
+            what: "anything".to_owned(),
+            tail: String::new(),
+        })
+    }
+
+    /// SIGTERM to a daemon, and waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn terminate(&mut self, daemon: Daemon) -> Result<ExitStatus> {
+        self.daemon(daemon)?.terminate(END_LIMIT)
+    }
+
+    /// SIGKILL to a daemon, and waits for its end.
+    ///
+    /// # Errors
+    /// When it was not started.
+    pub fn kill(&mut self, daemon: Daemon) -> Result<ExitStatus> {
+        self.daemon(daemon)?.kill()
+    }
+
+    fn slot(&mut self, daemon: Daemon) -> &mut Option<Process> {
+        match daemon {
+            Daemon::Dataplane => &mut self.dataplane,
+            Daemon::Controlplane => &mut self.controlplane,
+        }
+    }
+
+    /// Boots the Linux client on the access network.
+    ///
+    /// # Errors
+    /// As [`UmlGuest::boot`].
+    pub fn boot_client(&mut self) -> Result<&mut UmlGuest> {
+        let nic = GuestNic {
+            tap: CLIENT_TAP.to_owned(),
+            mac: "02:00:00:00:00:11".to_owned(),
+            mtu: CLIENT_MTU,
+        };
+        let guest = UmlGuest::boot(
+            &self.subscriber,
+            self.registration.work_dir(),
+            "client",
+            &self.programs.kernel,
+            &[nic],
+        )?;
+        Ok(self.client.insert(guest))
+    }
+
+    /// The client, once booted.
+    ///
+    /// # Errors
+    /// When it was not booted.
+    pub fn client(&mut self) -> Result<&mut UmlGuest> {
+        self.client
+            .as_mut()
+            .ok_or_else(|| LabError::GuestProtocol("not booted".to_owned()))
+    }
+
+    /// A client of the gateway's REST interface.
+    #[must_use]
+    pub fn api(&self) -> Api<'_> {
+        Api::new(&self.gateway, &format!("http://{}", addresses::API), TOKEN)
+    }
+
+    /// Runs one of our programs, or another, in a namespace of the lab to its end and returns its standard output.
+    ///
+    /// # Errors
+    /// When it is missing or ends with another status than 0.
+    pub fn run_in(
+        &self,
+        namespace: &Namespace,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<String> {
+        let program = self.programs.find(program)?;
+        let output = namespace
+            .within(|| Command::new(&program).args(arguments).output())?
+            .context(|| format!("run {}", program.display()))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(LabError::Command {
+            command: format!("{} {}", program.display(), arguments.join(" ")),
+            status: output.status,
+            output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        })
+    }
+
+    /// Captures the access side.
+    ///
+    /// # Errors
+    /// When the capture does not start.
+    pub fn capture_access(&self) -> Result<Capture> {
+        Capture::start(&self.subscriber, ACCESS_INTERFACE, self.dir(), "access")
+    }
+
+    /// Captures the core side.
+    ///
+    /// # Errors
+    /// When the capture does not start.
+    pub fn capture_core(&self) -> Result<Capture> {
+        Capture::start(&self.internet, CORE_INTERFACE, self.dir(), "core")
+    }
+
+    /// A device to put raw frames on the access network.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn injector(&self) -> Result<Injector> {
+        Injector::create(&self.subscriber, "inject0", BRIDGE, ACCESS_MTU)
+    }
+
+    /// The last lines of every log of the lab, for a person to read after a failure.
+    #[must_use]
+    pub fn logs(&self) -> String {
+        let mut text = String::new();
+        for name in ["bng-dataplane", "bng-controlplane", "www", "client/console"] {
+            let path = self.dir().join(format!("{name}.log"));
+            if path.exists() {
+                text.push_str(&format!(
+                    "---- {name} ----\n{}\n",
+                    crate::error::log_tail(&path, 40)
+                ));
+            }
+        }
+        text
+    }
+
+    /// Leaves everything up; `bng-lab down` ends it.
+    ///
+    /// # Errors
+    /// When this cannot be written down.
+    pub fn keep(mut self) -> Result<()> {
+        self.registration.keep()?;
+        for process in [&mut self.controlplane, &mut self.dataplane, &mut self.www]
+            .into_iter()
+            .flatten()
+        {
+            process.keep();
+        }
+        if let Some(client) = &mut self.client {
+            client.keep();
+        }
+        for namespace in [&mut self.subscriber, &mut self.gateway, &mut self.internet] {
+            namespace.keep();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // A failing test shows what the daemons had to say.
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+    }
+}

@@ -5,11 +5,11 @@
 //! neither ever walks further. The hash is seeded, since inside ports are the subscriber's choice.
 
 use bng_shm::{NatProtocol, Reverse, SlotIndex};
-use foldhash::fast::FixedState;
+use foldhash::quality::FixedState;
 use std::hash::BuildHasher;
 
 /// Buckets a key may live in (INV-TABLE-1).
-const PROBE: usize = 4;
+const PROBE: usize = 8;
 const LANES: usize = 4;
 
 /// A mapping's key: `1 | generation:9 | slot:20 | protocol:2 | inside port:16`.
@@ -252,7 +252,7 @@ mod tests {
         let mut table = ForwardTable::new(1, 1);
         assert_eq!(table.bucket_count(), PROBE);
         let key = |port| Key::new(SlotIndex(1), 1, NatProtocol::Udp, port);
-        for port in 0..16 {
+        for port in 0..32 {
             assert_eq!(
                 table.insert(table.home(key(port)), key(port), mapping(port)),
                 Ok(())
@@ -262,29 +262,39 @@ mod tests {
             table.insert(table.home(key(99)), key(99), mapping(99)),
             Err(NoRoom)
         );
-        for port in 0..16 {
+        for port in 0..32 {
             assert_eq!(
                 table.find(table.home(key(port)), key(port)).unwrap().1,
                 mapping(port)
             );
         }
-        assert_eq!(table.len(), 16);
+        assert_eq!(table.len(), 32);
     }
 
     #[test]
     fn half_load_leaves_room_for_nearly_all() {
-        let mut table = ForwardTable::new(100_000, 42);
+        // 1,048,576 mappings in 2,097,152 lanes: half load exactly.
+        let mappings = 1 << 20;
+        let mut table = ForwardTable::new(mappings, 42);
         let mut refused = 0;
-        for at in 0..100_000u32 {
+        let mut first = 0;
+        for at in 0..mappings {
             let key = Key::new(
                 SlotIndex(at >> 6),
                 5,
                 NatProtocol::Tcp,
                 (at & 63) as u16 + 1024,
             );
-            refused += u32::from(table.insert(table.home(key), key, mapping(1)).is_err());
+            let home = table.home(key);
+            refused += u32::from(table.insert(home, key, mapping(1)).is_err());
+            first += u32::from(
+                table
+                    .find(home, key)
+                    .is_some_and(|(place, _)| place.bucket == home as usize),
+            );
         }
-        assert_eq!(refused, 0);
+        assert!(refused <= 4, "{refused} of a million refused");
+        assert!(first > mappings / 10 * 9, "{first} in their home bucket");
     }
 
     proptest! {

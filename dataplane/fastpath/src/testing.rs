@@ -12,5 +12,6 @@ pub use buffer::TestBuf;
 pub use fib::NaiveFib;
 pub use frames::{
     assert_checksums, echo, ethernet, icmp_error, ipv4, pppoe_discovery, pppoe_session, tcp, udp,
+    wrong_checksum,
 };
 pub use world::{Spec, World};

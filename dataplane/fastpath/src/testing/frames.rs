@@ -140,41 +140,40 @@ pub fn pppoe_discovery(
 }
 
 /// Computes every checksum of an IPv4 packet in full (header, UDP, TCP, ICMP, and the same of a packet quoted in an
-/// ICMP error) and panics when one is wrong. Fragments are checked as far as their header.
-pub fn assert_checksums(packet: &[u8]) {
-    let ip = bng_wire::ipv4::parse(packet).expect("an IPv4 packet with a right header");
+/// ICMP error) and says which one is wrong. Fragments are checked as far as their header.
+#[must_use]
+pub fn wrong_checksum(packet: &[u8]) -> Option<&'static str> {
+    let Ok(ip) = bng_wire::ipv4::parse(packet) else {
+        return Some("IPv4 header");
+    };
     let segment = &packet[ip.header_len..ip.total_len];
-    if ip.is_fragment() {
-        return;
-    }
+    let wrong = |sum: u16, what| (sum != 0).then_some(what);
+    let pseudo = || l4_checksum(ip.src, ip.dst, ip.protocol, segment);
     match ip.protocol {
-        protocol::UDP if segment[6..8] != [0, 0] => {
-            assert_eq!(
-                l4_checksum(ip.src, ip.dst, ip.protocol, segment),
-                0,
-                "UDP checksum"
-            );
-        }
-        protocol::TCP => {
-            assert_eq!(
-                l4_checksum(ip.src, ip.dst, ip.protocol, segment),
-                0,
-                "TCP checksum"
-            );
-        }
-        protocol::ICMP => {
-            assert_eq!(checksum(segment), 0, "ICMP checksum");
-            if matches!(
-                segment[0],
-                icmp_type::UNREACHABLE | icmp_type::TIME_EXCEEDED
-            ) {
-                let quoted = &segment[8..];
-                let inner = bng_wire::ipv4::parse_embedded(quoted).expect("a right quoted header");
-                if inner.total_len <= quoted.len() {
-                    assert_checksums(quoted);
-                }
-            }
-        }
-        _ => {}
+        _ if ip.is_fragment() => None,
+        protocol::UDP if segment.get(6..8) != Some(&[0, 0]) => wrong(pseudo(), "UDP"),
+        protocol::TCP => wrong(pseudo(), "TCP"),
+        protocol::ICMP => wrong(checksum(segment), "ICMP").or_else(|| wrong_quote(segment)),
+        _ => None,
     }
+}
+
+fn wrong_quote(message: &[u8]) -> Option<&'static str> {
+    let quoted = message.get(8..)?;
+    if !matches!(
+        message.first()?,
+        &icmp_type::UNREACHABLE | &icmp_type::TIME_EXCEEDED
+    ) {
+        return None;
+    }
+    match bng_wire::ipv4::parse_embedded(quoted) {
+        Err(_) => Some("quoted IPv4 header"),
+        Ok(inner) if inner.total_len <= quoted.len() => wrong_checksum(quoted),
+        Ok(_) => None,
+    }
+}
+
+/// Panics when [`wrong_checksum`] finds one.
+pub fn assert_checksums(packet: &[u8]) {
+    assert_eq!(wrong_checksum(packet), None);
 }

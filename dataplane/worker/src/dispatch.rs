@@ -1,0 +1,131 @@
+//! What becomes of a burst after the stages: every frame goes where its verdict says.
+
+use crate::host::HostBell;
+use crate::tx::TxPort;
+use bng_fastpath::{BURST, Punt, Verdict};
+use bng_shm::{Counter, FrameMeta, PuntClass, Worker};
+use rte_rs::{Burst, Mbuf, Producer};
+use std::sync::Arc;
+
+/// Ways out of a worker, apart from the shared memory.
+#[derive(Debug)]
+pub struct Outlets {
+    /// Transmit side of every port, by index.
+    pub tx: Vec<TxPort>,
+    /// Hand-over ring to each worker, by index; none to itself.
+    pub handover: Vec<Option<HandOver>>,
+    /// To the host thread.
+    pub host: Producer,
+    /// Wakes the host thread.
+    pub host_bell: Arc<HostBell>,
+}
+
+/// Frames on their way to another worker, gathered so that a burst costs one ring operation.
+#[derive(Debug)]
+pub struct HandOver {
+    ring: Producer,
+    gathered: Burst<BURST>,
+}
+
+impl HandOver {
+    /// The producer's end of the ring to one worker.
+    #[must_use]
+    pub fn new(ring: Producer) -> Self {
+        Self {
+            ring,
+            gathered: Burst::new(),
+        }
+    }
+
+    fn flush(&mut self, shm: &Worker) {
+        if self.gathered.is_empty() {
+            return;
+        }
+        let passed = self.ring.enqueue_burst(&mut self.gathered);
+        shm.count(Counter::HandedOver, passed as u64);
+        shm.count(Counter::HandoverFull, self.gathered.len() as u64);
+        Mbuf::free_bulk(&mut self.gathered);
+    }
+}
+
+impl Outlets {
+    /// Sends every frame of the burst where its verdict says; the burst is empty afterwards.
+    pub fn dispatch(
+        &mut self,
+        burst: &mut Burst<BURST>,
+        verdicts: &[Verdict; BURST],
+        shm: &mut Worker,
+        now_ms: u64,
+    ) {
+        let mut done: Burst<BURST> = Burst::new();
+        let mut for_host: Burst<BURST> = Burst::new();
+        for (mbuf, verdict) in burst.drain(..).zip(verdicts) {
+            match *verdict {
+                Verdict::Forward { port } => match self.tx.get_mut(usize::from(port)) {
+                    Some(tx) => tx.push(mbuf, shm),
+                    None => done.push(mbuf),
+                },
+                Verdict::Drop(_) => done.push(mbuf),
+                Verdict::Punt(punt) => {
+                    self.punt(&mbuf, punt, shm, now_ms);
+                    done.push(mbuf);
+                }
+                Verdict::Host { port } => {
+                    let mut mbuf = mbuf;
+                    mbuf.set_port(u16::from(port));
+                    for_host.push(mbuf);
+                }
+                Verdict::HandOver { worker } => {
+                    match self
+                        .handover
+                        .get_mut(usize::from(worker))
+                        .and_then(Option::as_mut)
+                    {
+                        Some(handover) => handover.gathered.push(mbuf),
+                        None => {
+                            shm.count(Counter::HandoverStale, 1);
+                            done.push(mbuf);
+                        }
+                    }
+                }
+            }
+        }
+        Mbuf::free_bulk(&mut done);
+        if !for_host.is_empty() {
+            self.host.enqueue_burst(&mut for_host);
+            shm.count(Counter::HostRingFull, for_host.len() as u64);
+            Mbuf::free_bulk(&mut for_host);
+            self.host_bell.ring();
+        }
+        for handover in self.handover.iter_mut().flatten() {
+            handover.flush(shm);
+        }
+        self.flush(shm);
+    }
+
+    fn punt(&self, mbuf: &Mbuf, punt: Punt, shm: &mut Worker, now_ms: u64) {
+        let (class, session, counter) = match punt {
+            Punt::Discovery => (PuntClass::Discovery, None, Counter::PuntDiscovery),
+            Punt::Ppp { slot, generation } => {
+                (PuntClass::Ppp, Some((slot, generation)), Counter::PuntPpp)
+            }
+        };
+        let meta = FrameMeta {
+            port: mbuf.port() as u8,
+            class,
+            session,
+        };
+        let outcome = shm
+            .punt(&meta, now_ms, mbuf.data())
+            .err()
+            .unwrap_or(counter);
+        shm.count(outcome, 1);
+    }
+
+    /// Sends what is gathered on all ports.
+    pub fn flush(&mut self, shm: &Worker) {
+        for tx in &mut self.tx {
+            tx.flush(shm);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The DPDK packet buffer as the stages see it.
+
+use bng_fastpath::PacketBuf;
+use bytemuck::TransparentWrapper;
+use rte_rs::{Burst, Mbuf};
+
+/// An mbuf that the stages can work on. The same memory, another type.
+#[derive(Debug, TransparentWrapper)]
+#[repr(transparent)]
+pub struct Frame(Mbuf);
+
+impl Frame {
+    /// A burst of mbufs as frames, in place.
+    #[inline]
+    pub fn of_burst<const N: usize>(burst: &mut Burst<N>) -> &mut [Frame] {
+        Self::wrap_slice_mut(burst.as_mut_slice())
+    }
+}
+
+impl PacketBuf for Frame {
+    #[inline]
+    fn data(&self) -> &[u8] {
+        self.0.data()
+    }
+
+    #[inline]
+    fn data_mut(&mut self) -> &mut [u8] {
+        self.0.data_mut()
+    }
+
+    /// The receive path stores the index of the configuration in the mbuf in place of DPDK's number.
+    #[inline]
+    fn port(&self) -> u8 {
+        self.0.port() as u8
+    }
+
+    #[inline]
+    fn trim_front(&mut self, len: usize) {
+        // The stages trim no more than they have read.
+        let _ = self.0.trim_front(len);
+    }
+
+    #[inline]
+    fn prepend(&mut self, len: usize) -> bool {
+        self.0.prepend(len).is_some()
+    }
+
+    #[inline]
+    fn truncate(&mut self, len: usize) {
+        // A frame that is shorter already stays as it is.
+        let _ = self.0.truncate(len);
+    }
+
+    #[inline]
+    fn is_contiguous(&self) -> bool {
+        self.0.is_contiguous()
+    }
+
+    #[inline]
+    fn prefetch(&self) {
+        self.0.prefetch_data();
+    }
+}

@@ -1,0 +1,224 @@
+//! The host path: frames between the core ports and their TAP twins in the kernel.
+//!
+//! One thread. From workers it takes frames for the kernel out of one ring per worker; from each twin
+//! it reads only while the ring to the worker that sends on that port has room, so that a busy worker
+//! makes the kernel's own queue wait instead of losing frames (HZ-15 R3).
+
+use crate::ports::LivePort;
+use bng_config::PortRole;
+use bng_shm::{Counter, HostSide};
+use rte_rs::{Burst, Consumer, Mbuf, Mempool, Producer};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
+use tun_rs::{DeviceBuilder, Layer, SyncDevice};
+
+/// Frames in each ring between a worker and the host thread.
+pub const HOST_RING: u32 = 1_024;
+/// Frames read from a twin in one go.
+const READ_BURST: usize = 32;
+/// Longest sleep: bounds the harm of a wake-up that was missed.
+const SLEEP: Duration = Duration::from_millis(10);
+
+/// Wakes the host thread when a worker has put a frame into an empty ring.
+#[derive(Debug)]
+pub struct HostBell {
+    asleep: AtomicBool,
+    event: OwnedFd,
+}
+
+impl HostBell {
+    /// A bell for one host thread and any number of workers.
+    ///
+    /// # Errors
+    /// The kernel has no descriptor to give.
+    pub fn new() -> io::Result<Arc<Self>> {
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Arc::new(Self {
+            asleep: AtomicBool::new(false),
+            event,
+        }))
+    }
+
+    /// After frames were put into a ring; a system call only if the thread sleeps.
+    #[inline]
+    pub fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+            // The counter cannot overflow: it is read each time the thread wakes.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn drain(&self) {
+        let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
+    }
+}
+
+/// The kernel's side of a core port.
+pub struct Twin {
+    /// Index of the port.
+    port: u8,
+    device: SyncDevice,
+    /// To the worker that sends on the port.
+    out: Producer,
+}
+
+/// Why a twin could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("TAP twin of port {port}: {source}")]
+pub struct TwinError {
+    /// Name of the port and of the twin.
+    port: String,
+    source: io::Error,
+}
+
+impl Twin {
+    /// Makes the TAP device named after the port, with the port's MAC address and MTU, and brings it up.
+    ///
+    /// # Errors
+    /// The name is taken by another kind of interface, or the process may not make interfaces.
+    pub fn create(index: u8, port: &mut LivePort, out: Producer) -> Result<Self, TwinError> {
+        let failed = |source| TwinError {
+            port: port.name.clone(),
+            source,
+        };
+        let device = DeviceBuilder::new()
+            .name(port.name.as_str())
+            .layer(Layer::L2)
+            .mac_addr(port.mac)
+            .mtu(port.mtu)
+            .build_sync()
+            .map_err(failed)?;
+        device.set_nonblocking(true).map_err(failed)?;
+        port.twin_ifindex = device.if_index().map_err(failed)?;
+        Ok(Self {
+            port: index,
+            device,
+            out,
+        })
+    }
+}
+
+/// Whether a port has a twin.
+#[must_use]
+pub fn has_twin(port: &LivePort) -> bool {
+    port.role == PortRole::Core
+}
+
+/// Everything the host thread works with.
+pub struct Host {
+    /// Its counters.
+    pub shm: HostSide,
+    /// Where frames from the kernel are put.
+    pub pool: Mempool,
+    /// One ring from each worker.
+    pub from_workers: Vec<Consumer>,
+    /// The twins, any order.
+    pub twins: Vec<Twin>,
+    /// Rung by workers.
+    pub bell: Arc<HostBell>,
+}
+
+impl Host {
+    /// Runs until `stop`.
+    pub fn run(mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            let worked = self.feed_kernel() | self.drain_kernel();
+            if !worked {
+                self.sleep();
+            }
+        }
+        self.feed_kernel();
+    }
+
+    /// Gives the kernel what the workers have for it.
+    fn feed_kernel(&mut self) -> bool {
+        let mut worked = false;
+        let mut burst: Burst<READ_BURST> = Burst::new();
+        for ring in &mut self.from_workers {
+            if ring.dequeue_burst(&mut burst) == 0 {
+                continue;
+            }
+            worked = true;
+            for mbuf in &burst {
+                let twin = self
+                    .twins
+                    .iter()
+                    .find(|twin| u16::from(twin.port) == mbuf.port());
+                let outcome = match twin {
+                    None => Counter::HostNoTwin,
+                    Some(twin) => match twin.device.send(mbuf.data()) {
+                        Ok(_) => Counter::HostIn,
+                        Err(_) => Counter::HostWriteFailed,
+                    },
+                };
+                self.shm.count(outcome, 1);
+            }
+            Mbuf::free_bulk(&mut burst);
+        }
+        worked
+    }
+
+    /// Takes from the kernel what the workers have room for.
+    fn drain_kernel(&mut self) -> bool {
+        let mut worked = false;
+        let mut burst: Burst<READ_BURST> = Burst::new();
+        for twin in &mut self.twins {
+            let room = twin.out.free().min(READ_BURST);
+            while burst.len() < room {
+                let Some(mut mbuf) = self.pool.alloc() else {
+                    break;
+                };
+                mbuf.set_port(u16::from(twin.port));
+                let space = mbuf.tailroom();
+                let Some(bytes) = mbuf.append(space) else {
+                    break;
+                };
+                match twin.device.recv(bytes) {
+                    Ok(len) => {
+                        // It was made as long as the space; the kernel says how much it used.
+                        let _ = mbuf.truncate(len);
+                        burst.push(mbuf);
+                    }
+                    // Nothing there, or the device is being taken down: poll tells the difference.
+                    Err(_) => break,
+                }
+            }
+            if !burst.is_empty() {
+                worked = true;
+                twin.out.enqueue_burst(&mut burst);
+                // Room was asked for before and only this thread fills the ring; still nothing is lost
+                // without a name.
+                if !burst.is_empty() {
+                    self.shm.count(Counter::HostInjectFull, burst.len() as u64);
+                    Mbuf::free_bulk(&mut burst);
+                }
+            }
+        }
+        worked
+    }
+
+    /// Sleeps until a worker rings or a twin with room in its ring has something.
+    fn sleep(&self) {
+        self.bell.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.from_workers.iter().all(|ring| ring.count() == 0) {
+            let mut fds = vec![PollFd::new(&self.bell.event, PollFlags::IN)];
+            for twin in self.twins.iter().filter(|twin| twin.out.free() > 0) {
+                fds.push(PollFd::from_borrowed_fd(twin.device.as_fd(), PollFlags::IN));
+            }
+            let limit = Timespec {
+                tv_sec: 0,
+                tv_nsec: SLEEP.subsec_nanos().into(),
+            };
+            // Interrupted or timed out: the loop looks at everything again.
+            let _ = poll(&mut fds, Some(&limit));
+            self.bell.drain();
+        }
+        self.bell.asleep.store(false, Ordering::Relaxed);
+    }
+}

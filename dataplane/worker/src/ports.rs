@@ -1,0 +1,240 @@
+//! Bringing up the ports: probe, configure, share out the queues, choose the steering.
+
+use bng_config::{Config, PortRole};
+use bng_shm::{PortState, PortStatus, Steering};
+use rte_rs::{Eal, Error, Mempool, Port, PortConfig, PortInfo, Queues, RssTypes, RxOffloads};
+
+/// Why a port could not be brought up.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// DPDK said no.
+    #[error("port {port}: {source}")]
+    Dpdk {
+        /// Name in the configuration.
+        port: String,
+        /// What DPDK said.
+        source: Error,
+    },
+    /// Every worker needs a transmit queue of its own.
+    #[error(
+        "port {port}: {driver} offers {offered} transmit queue(s), {workers} workers need one each: {advice}"
+    )]
+    TxQueues {
+        /// Name in the configuration.
+        port: String,
+        /// DPDK driver.
+        driver: String,
+        /// Queues it offers.
+        offered: u16,
+        /// Workers configured.
+        workers: u16,
+        /// What to do.
+        advice: String,
+    },
+}
+
+/// A port that runs.
+#[derive(Debug)]
+pub struct LivePort {
+    /// The DPDK port.
+    pub port: Port,
+    /// Name in the configuration.
+    pub name: String,
+    /// Access or core.
+    pub role: PortRole,
+    /// MAC address.
+    pub mac: [u8; 6],
+    /// Layer 3 MTU, bytes.
+    pub mtu: u16,
+    /// DPDK driver.
+    pub driver: String,
+    /// How frames come to their owner.
+    pub steering: Steering,
+    /// Kernel interface index of the TAP twin, 0 if none.
+    pub twin_ifindex: u32,
+}
+
+/// Whether a device string names a PCI device, which EAL must be allowed to take.
+#[must_use]
+pub fn is_pci(device: &str) -> bool {
+    let address = device.split(',').next().unwrap_or(device);
+    let digits =
+        |text: &str, n: usize| text.len() == n && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let (front, function) = match address.rsplit_once('.') {
+        Some(parts) => parts,
+        None => return false,
+    };
+    let parts: Vec<_> = front.split(':').collect();
+    digits(function, 1)
+        && match parts.as_slice() {
+            [bus, slot] => digits(bus, 2) && digits(slot, 2),
+            [domain, bus, slot] => digits(domain, 4) && digits(bus, 2) && digits(slot, 2),
+            _ => false,
+        }
+}
+
+/// How many receive queues to use on a port for `workers` workers.
+///
+/// `net_af_packet` spreads frames over all its queue pairs whether they are read or not, so all are read.
+fn rx_queues(info: &PortInfo, workers: u16) -> u16 {
+    if info.driver == "net_af_packet" {
+        info.max_rx_queues
+    } else {
+        workers.min(info.max_rx_queues)
+    }
+}
+
+/// How frames come to the worker that owns their session. Hand-over always stands behind it.
+fn steering(role: PortRole, workers: u16, rss: RssTypes) -> Steering {
+    if workers == 1 {
+        Steering::Single
+    } else if role == PortRole::Access && rss.contains(RssTypes::PPPOE) {
+        Steering::RssPppoe
+    } else {
+        Steering::HandOver
+    }
+}
+
+/// Probes, configures and starts every port of the configuration, in its order.
+///
+/// # Errors
+/// The first port that could not be brought up, by name.
+pub fn bring_up(
+    eal: &Eal,
+    pool: &Mempool,
+    config: &Config,
+) -> Result<Vec<(LivePort, Queues)>, PortError> {
+    let workers = u16::try_from(config.dataplane.workers.len()).unwrap_or(u16::MAX);
+    let mut live = Vec::new();
+    for wanted in &config.dataplane.ports {
+        let failed = |source| PortError::Dpdk {
+            port: wanted.name.clone(),
+            source,
+        };
+        let mut port = Port::probe(eal, &wanted.device).map_err(failed)?;
+        let info = port.info().map_err(failed)?;
+        if info.max_tx_queues < workers {
+            let advice = if info.driver == "net_af_packet" {
+                format!("add qpairs={workers} to its device string")
+            } else {
+                format!("configure at most {} worker(s)", info.max_tx_queues)
+            };
+            return Err(PortError::TxQueues {
+                port: wanted.name.clone(),
+                driver: info.driver,
+                offered: info.max_tx_queues,
+                workers,
+                advice,
+            });
+        }
+        let queues = PortConfig {
+            rx_queues: rx_queues(&info, workers),
+            tx_queues: workers,
+            rx_descriptors: wanted.rx_descriptors,
+            tx_descriptors: wanted.tx_descriptors,
+            mtu: Some(wanted.mtu),
+            rx_offloads: RxOffloads::NONE,
+            rss_types: match wanted.role {
+                PortRole::Access => RssTypes::PPPOE,
+                PortRole::Core => {
+                    RssTypes::IPV4 | RssTypes::NONFRAG_IPV4_OTHER | RssTypes::TCP | RssTypes::UDP
+                }
+            },
+            // Control frames to the broadcast address reach us anyway; frames for others must not.
+            promiscuous: false,
+            ..PortConfig::default()
+        };
+        let applied = port.configure(&queues, pool).map_err(failed)?;
+        let mac = port.mac().map_err(failed)?.0;
+        let handles = port.start().map_err(failed)?;
+        let steering = steering(wanted.role, workers, applied.rss_types);
+        tracing::info!(
+            "port {}: {} ({}), mtu {}, {} receive and {} transmit queue(s), steering {}",
+            wanted.name,
+            wanted.device,
+            info.driver,
+            applied.mtu,
+            queues.rx_queues,
+            queues.tx_queues,
+            steering.name(),
+        );
+        let port = LivePort {
+            port,
+            name: wanted.name.clone(),
+            role: wanted.role,
+            mac,
+            mtu: wanted.mtu,
+            driver: info.driver,
+            steering,
+            twin_ifindex: 0,
+        };
+        live.push((port, handles));
+    }
+    Ok(live)
+}
+
+impl LivePort {
+    /// What the control plane shall know of the port now.
+    #[must_use]
+    pub fn status(&self) -> PortStatus {
+        let link = self.port.link().ok();
+        let stats = self.port.stats().unwrap_or_default();
+        PortStatus {
+            state: PortState::Started,
+            link_up: link.as_ref().is_some_and(|link| link.up),
+            mac: self.mac,
+            mtu: self.mtu,
+            twin_ifindex: self.twin_ifindex,
+            link_mbps: link.and_then(|link| link.speed_mbps).unwrap_or(0),
+            steering: self.steering,
+            stats: [
+                stats.rx_packets,
+                stats.tx_packets,
+                stats.rx_bytes,
+                stats.tx_bytes,
+                stats.rx_missed,
+                stats.rx_errors,
+                stats.tx_errors,
+                stats.rx_no_mbuf,
+            ],
+            driver: self.driver.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pci_addresses_are_told_from_virtual_devices() {
+        for (device, pci) in [
+            ("0000:3b:00.0", true),
+            ("3b:00.1", true),
+            ("0000:3b:00.0,rx_vec=0", true),
+            ("net_af_packet0,iface=eth0.100", false),
+            ("net_memif0,socket=/run/memif.sock", false),
+            ("3b:00", false),
+        ] {
+            assert_eq!(is_pci(device), pci, "{device}");
+        }
+    }
+
+    #[test]
+    fn steering_takes_what_the_port_offers() {
+        let none = RssTypes::NONE;
+        assert_eq!(
+            steering(PortRole::Access, 1, RssTypes::PPPOE),
+            Steering::Single
+        );
+        assert_eq!(
+            steering(PortRole::Access, 2, RssTypes::PPPOE),
+            Steering::RssPppoe
+        );
+        assert_eq!(steering(PortRole::Access, 2, none), Steering::HandOver);
+        assert_eq!(
+            steering(PortRole::Core, 2, RssTypes::PPPOE),
+            Steering::HandOver
+        );
+    }
+}

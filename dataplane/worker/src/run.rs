@@ -1,0 +1,385 @@
+//! Start, housekeeping and stop of the process.
+
+use anyhow::{Context, Result, anyhow, bail};
+use bng_config::{Config, PortRole};
+use bng_dataplane::capacities::capacities;
+use bng_dataplane::dispatch::{HandOver, Outlets};
+use bng_dataplane::fib_mirror::{FibMirror, RteFib};
+use bng_dataplane::host::{HOST_RING, Host, HostBell, Twin, has_twin};
+use bng_dataplane::ports::{LivePort, bring_up, is_pci};
+use bng_dataplane::tx::TxPort;
+use bng_dataplane::worker::{RxPort, WorkerError, WorkerSetup};
+use bng_fastpath::{NatTimers, Settings};
+use bng_shm::{Dataplane, PortState};
+use rte_rs::{
+    Consumer, Eal, EalArgs, HEADROOM, Memory, Mempool, MempoolConfig, Producer, Queues, RingConfig,
+    RxQueue, TxQueue, sp_sc_ring,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the main thread looks for new routes.
+const HOUSEKEEPING: Duration = Duration::from_millis(10);
+/// Frames in each ring between two workers.
+const HANDOVER_RING: u32 = 1_024;
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn run(config: &Config) -> Result<()> {
+    let (signals, writer) = UnixStream::pair().context("signal pipe")?;
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+    }
+    let capacities = capacities(config);
+    let mut shm = Dataplane::attach(&config.shared_memory.path, capacities)?;
+    if let Some(difference) = shm.replaced() {
+        tracing::warn!("shared memory made anew, nobody used the old one: {difference}");
+    }
+    let eal = Eal::init(&eal_arguments(config)).context("DPDK")?;
+    tracing::info!("{}", rte_rs::version());
+    let pool = Mempool::create(&eal, &pool_config(config)).context("packet buffers")?;
+    let (mut ports, queues): (Vec<_>, Vec<_>) = bring_up(&eal, &pool, config)?.into_iter().unzip();
+    let (mut fib, routes) = FibMirror::new(&eal, capacities.routes).context("FIB")?;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads = start_threads(
+        config, &eal, &pool, &mut ports, queues, &routes, &mut shm, &stop,
+    )?;
+    for (index, port) in (0u8..).zip(&ports) {
+        shm.publish_port(index, &port.status());
+    }
+    shm.ring_control();
+    // Without a service manager there is nobody to notify, which is no error.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    eprintln!("bng-dataplane: ready");
+
+    let outcome = housekeep(&signals, &shm, &mut fib, &ports, &threads);
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    stop.store(true, Ordering::Relaxed);
+    let mut first_error = outcome.err();
+    for thread in threads {
+        let name = thread.thread().name().unwrap_or("thread").to_owned();
+        match thread.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => first_error = first_error.or(Some(error.into())),
+            Err(_) => first_error = first_error.or(Some(anyhow!("{name} panicked"))),
+        }
+    }
+    for (index, mut port) in (0u8..).zip(ports) {
+        let mut status = port.status();
+        status.state = PortState::Absent;
+        shm.publish_port(index, &status);
+        if let Err(error) = port.port.stop() {
+            tracing::warn!("port {}: {error}", port.name);
+        }
+    }
+    shm.ring_control();
+    tracing::info!("stopped");
+    first_error.map_or(Ok(()), Err)
+}
+
+fn eal_arguments(config: &Config) -> EalArgs {
+    let eal = &config.dataplane.eal;
+    let pci: Vec<_> = config
+        .dataplane
+        .ports
+        .iter()
+        .map(|port| port.device.as_str())
+        .filter(|device| is_pci(device))
+        .collect();
+    let memory = if eal.hugepages {
+        Memory::HugepagesUnlinked
+    } else {
+        Memory::NoHugepages {
+            mib: eal.memory_mib,
+        }
+    };
+    let mut arguments = EalArgs::new(&eal.file_prefix)
+        .lcore_map(&format!("0@{}", config.dataplane.main_core))
+        .memory(memory)
+        .telemetry(false)
+        .pci(!pci.is_empty());
+    if eal.hugepages {
+        arguments = arguments.reserve_mib(eal.memory_mib);
+    }
+    for device in pci {
+        arguments = arguments.extra(["--allow", device]);
+    }
+    arguments.extra(eal.extra_args.iter().cloned())
+}
+
+/// Buffers hold a frame of the largest MTU with two VLAN tags in one segment: no stage takes chains.
+fn pool_config(config: &Config) -> MempoolConfig {
+    let mtu = config
+        .dataplane
+        .ports
+        .iter()
+        .map(|port| port.mtu)
+        .max()
+        .unwrap_or(1_500);
+    let frame = mtu
+        .saturating_add(14 + 8 + 4)
+        .max(2_048)
+        .next_multiple_of(64);
+    MempoolConfig {
+        data_room: frame.saturating_add(HEADROOM),
+        ..MempoolConfig::new("mbufs", config.dataplane.mbufs)
+    }
+}
+
+fn ring(eal: &Eal, name: String, capacity: u32) -> Result<(Producer, Consumer)> {
+    let config = RingConfig {
+        name,
+        capacity,
+        numa_node: None,
+    };
+    sp_sc_ring(eal, &config).with_context(|| format!("ring {}", config.name))
+}
+
+/// The port as the stages see it.
+fn stage_port(port: &LivePort, access_index: u8) -> bng_fastpath::Port {
+    bng_fastpath::Port {
+        mac: bng_wire::MacAddr(port.mac),
+        mtu: port.mtu,
+        role: match port.role {
+            PortRole::Access => bng_fastpath::PortRole::Access {
+                index: access_index,
+            },
+            PortRole::Core => bng_fastpath::PortRole::Core,
+        },
+    }
+}
+
+type Thread = JoinHandle<Result<(), WorkerError>>;
+
+/// Queues of one port, dealt out to workers.
+struct Dealt {
+    rx: Vec<Vec<RxQueue>>,
+    tx: Vec<TxQueue>,
+}
+
+fn deal(queues: Queues, workers: usize) -> Dealt {
+    let mut rx: Vec<Vec<RxQueue>> = (0..workers).map(|_| Vec::new()).collect();
+    for (at, queue) in queues.rx.into_iter().enumerate() {
+        rx[at % workers].push(queue);
+    }
+    Dealt { rx, tx: queues.tx }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn start_threads(
+    config: &Config,
+    eal: &Eal,
+    pool: &Mempool,
+    ports: &mut [LivePort],
+    queues: Vec<Queues>,
+    routes: &RteFib,
+    shm: &mut Dataplane,
+    stop: &Arc<AtomicBool>,
+) -> Result<Vec<Thread>> {
+    let workers = config.dataplane.workers.len();
+    let mut access = 0u8..;
+    let stage_ports: Vec<_> = ports
+        .iter()
+        .map(|port| {
+            let index = match port.role {
+                PortRole::Access => access.next().unwrap_or(u8::MAX),
+                PortRole::Core => 0,
+            };
+            stage_port(port, index)
+        })
+        .collect();
+
+    // Hand-over rings: `to[a][b]` is where worker a puts what belongs to worker b.
+    let mut to: Vec<Vec<Option<HandOver>>> = Vec::new();
+    let mut from: Vec<Vec<Consumer>> = (0..workers).map(|_| Vec::new()).collect();
+    for a in 0..workers {
+        let mut row = Vec::new();
+        for (b, consumers) in from.iter_mut().enumerate() {
+            row.push(if a == b {
+                None
+            } else {
+                let (put, take) = ring(eal, format!("over-{a}-{b}"), HANDOVER_RING)?;
+                consumers.push(take);
+                Some(HandOver::new(put))
+            });
+        }
+        to.push(row);
+    }
+
+    // Host path: a ring from each worker; for each twin a ring to the worker that sends on its port.
+    let host_bell = HostBell::new().context("host path")?;
+    let mut twins = Vec::new();
+    let mut from_host: Vec<Vec<(u8, Consumer)>> = (0..workers).map(|_| Vec::new()).collect();
+    for (index, port) in (0u8..).zip(ports.iter_mut()) {
+        if has_twin(port) {
+            let (put, take) = ring(eal, format!("host-in-{index}"), HOST_RING)?;
+            twins.push(Twin::create(index, port, put)?);
+            from_host[usize::from(index) % workers].push((index, take));
+        }
+    }
+
+    let mut dealt: Vec<_> = queues
+        .into_iter()
+        .map(|queues| deal(queues, workers))
+        .collect();
+    let mut loops = Vec::new();
+    let mut from_workers = Vec::new();
+    for (index, ((handover, taken_over), from_host)) in
+        to.into_iter().zip(from).zip(from_host).enumerate().rev()
+    {
+        let worker = u8::try_from(index).ok().and_then(|index| shm.worker(index));
+        let worker = worker.with_context(|| format!("worker {index} has no place"))?;
+        let (host, take) = ring(eal, format!("host-out-{index}"), HOST_RING)?;
+        from_workers.push(take);
+        let mut rx = Vec::new();
+        let mut tx = Vec::new();
+        for (port, (dealt, stage)) in (0u8..).zip(dealt.iter_mut().zip(&stage_ports)) {
+            let queues = std::mem::take(&mut dealt.rx[index]);
+            rx.extend(queues.into_iter().map(|queue| RxPort {
+                port,
+                role: stage.role,
+                queue,
+            }));
+            let queue = dealt.tx.pop().context("a transmit queue is missing")?;
+            let is_access = matches!(stage.role, bng_fastpath::PortRole::Access { .. });
+            tx.push(TxPort::new(queue, is_access));
+        }
+        loops.push(WorkerSetup {
+            shm: worker,
+            settings: settings(config, &stage_ports)?,
+            fib: routes.clone(),
+            core: usize::from(config.dataplane.workers[index]),
+            rx,
+            taken_over,
+            from_host,
+            out: Outlets {
+                tx,
+                handover,
+                host,
+                host_bell: Arc::clone(&host_bell),
+            },
+            pool: pool.clone(),
+            idle_backoff_us: config.dataplane.idle_backoff_us,
+        });
+    }
+
+    let mut threads = Vec::new();
+    let host = Host {
+        shm: shm.host().context("the host path has no place")?,
+        pool: pool.clone(),
+        from_workers,
+        twins,
+        bell: host_bell,
+    };
+    threads.push(spawn("host".to_owned(), stop, {
+        let eal = eal.clone();
+        move |stop| {
+            // The host thread allocates and frees buffers: registered, it has a cache of its own. It stays
+            // on the main core, which it inherited.
+            let _registered = eal
+                .register_thread()
+                .map_err(|source| WorkerError::Register {
+                    worker: u8::MAX,
+                    source,
+                })?;
+            host.run(stop);
+            Ok(())
+        }
+    })?);
+    for worker in loops {
+        let eal = eal.clone();
+        let name = format!("worker-{}", worker.shm.index());
+        threads.push(spawn(name, stop, move |stop| worker.run(&eal, stop))?);
+    }
+    Ok(threads)
+}
+
+/// ICMP echo requests to the gateway address one worker answers per second.
+const ECHO_PER_SECOND: u32 = 1_000;
+/// Requests to resolve a neighbour one worker makes per second.
+const RESOLVE_PER_SECOND: u32 = 100;
+
+fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<Settings> {
+    let timers = &config.nat.timers;
+    let seconds = |s: u32| u16::try_from(s).unwrap_or(u16::MAX);
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).context("random seed")?;
+    let workers = u32::try_from(config.dataplane.workers.len()).unwrap_or(u32::MAX);
+    Ok(Settings {
+        ports: ports.to_vec(),
+        nat_mappings: config.nat.max_mappings.div_ceil(workers.max(1)),
+        nat_timers: NatTimers {
+            udp: seconds(timers.udp_s),
+            icmp: seconds(timers.icmp_s),
+            tcp_established: seconds(timers.tcp_established_s),
+            tcp_transitory: seconds(timers.tcp_transitory_s),
+        },
+        echo_per_second: ECHO_PER_SECOND,
+        resolve_per_second: RESOLVE_PER_SECOND,
+        seed: u64::from_ne_bytes(seed),
+    })
+}
+
+fn spawn(
+    name: String,
+    stop: &Arc<AtomicBool>,
+    body: impl FnOnce(&AtomicBool) -> Result<(), WorkerError> + Send + 'static,
+) -> Result<Thread> {
+    let stop = Arc::clone(stop);
+    let thread = std::thread::Builder::new().name(name.clone());
+    thread
+        .spawn(move || body(&stop))
+        .with_context(|| format!("thread {name}"))
+}
+
+/// FIB updates, heartbeat and port status until a signal comes or a thread ends.
+fn housekeep(
+    signals: &UnixStream,
+    shm: &Dataplane,
+    fib: &mut FibMirror,
+    ports: &[LivePort],
+    threads: &[Thread],
+) -> Result<()> {
+    let reader = shm.reader();
+    let mut next_status = Instant::now();
+    let mut control_alive = None;
+    loop {
+        let mut fds = [PollFd::new(signals, PollFlags::IN)];
+        let limit = Timespec {
+            tv_sec: 0,
+            tv_nsec: HOUSEKEEPING.subsec_nanos().into(),
+        };
+        if matches!(poll(&mut fds, Some(&limit)), Ok(1)) {
+            return Ok(());
+        }
+        if let Some(version) = fib.refresh(&reader) {
+            shm.routes_applied(version);
+            tracing::debug!("{} routes in the FIB", fib.len());
+        }
+        if let Some(ended) = threads.iter().find(|thread| thread.is_finished()) {
+            bail!("{} ended", ended.thread().name().unwrap_or("a thread"));
+        }
+        if Instant::now() >= next_status {
+            next_status = Instant::now() + Duration::from_secs(1);
+            shm.heartbeat();
+            for (index, port) in (0u8..).zip(ports) {
+                shm.publish_port(index, &port.status());
+            }
+            let alive = shm.control_alive();
+            if control_alive.replace(alive) != Some(alive) {
+                if alive {
+                    tracing::info!("bng-controlplane is running");
+                } else {
+                    tracing::warn!(
+                        "bng-controlplane is not running: sessions go on, no new ones can be made"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The poll loop of one worker.
+
+use crate::backoff::Backoff;
+use crate::dispatch::Outlets;
+use crate::fib_mirror::RteFib;
+use crate::frame::Frame;
+use bng_fastpath::{BURST, FastPath, Origin, PortRole, Settings, Verdict};
+use bng_shm::{Counter, FRAME_MAX, InjectedFrame, SessionState, Take, Worker, monotonic_ms};
+use rte_rs::{Burst, Consumer, Eal, Mbuf, Mempool, RxQueue};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Shortest frame on Ethernet without its check sequence (IEEE 802.3).
+const MIN_FRAME: usize = 60;
+/// Bytes of an Ethernet header without tags.
+const ETHERNET_HEADER: usize = 14;
+/// How often a worker says that it lives.
+const HEARTBEAT_MS: u64 = 100;
+
+/// A receive queue and whose it is.
+#[derive(Debug)]
+pub struct RxPort {
+    /// Index of the port.
+    pub port: u8,
+    /// Access or core.
+    pub role: PortRole,
+    /// The queue.
+    pub queue: RxQueue,
+}
+
+/// Everything one worker is started with.
+pub struct WorkerSetup {
+    /// Its side of the shared memory.
+    pub shm: Worker,
+    /// What the stages are started with.
+    pub settings: Settings,
+    /// The route look-up.
+    pub fib: RteFib,
+    /// Core to pin to.
+    pub core: usize,
+    /// Its receive queues.
+    pub rx: Vec<RxPort>,
+    /// Rings from other workers.
+    pub taken_over: Vec<Consumer>,
+    /// Rings from the host thread, with the core port to send on.
+    pub from_host: Vec<(u8, Consumer)>,
+    /// Ways out.
+    pub out: Outlets,
+    /// Buffers for injected frames.
+    pub pool: Mempool,
+    /// Longest idle sleep, microseconds; 0 never sleeps.
+    pub idle_backoff_us: u32,
+}
+
+/// The thread could not become a worker.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// The core does not exist or is not allowed to this process.
+    #[error("worker {worker}: core {core} is not available to this process")]
+    Core {
+        /// Index of the worker.
+        worker: u8,
+        /// The core asked for.
+        core: usize,
+    },
+    /// EAL refused the thread.
+    #[error("worker {worker}: {source}")]
+    Register {
+        /// Index of the worker.
+        worker: u8,
+        /// What DPDK said.
+        source: rte_rs::Error,
+    },
+}
+
+impl WorkerSetup {
+    /// Runs on the calling thread until `stop`.
+    ///
+    /// # Errors
+    /// The thread could not be pinned or registered; nothing was received then.
+    pub fn run(self, eal: &Eal, stop: &AtomicBool) -> Result<(), WorkerError> {
+        let worker = self.shm.index();
+        // EAL pinned the main thread and this one inherited that.
+        if !core_affinity::set_for_current(core_affinity::CoreId { id: self.core }) {
+            return Err(WorkerError::Core {
+                worker,
+                core: self.core,
+            });
+        }
+        let _registered = eal
+            .register_thread()
+            .map_err(|source| WorkerError::Register { worker, source })?;
+        self.shm.enter(u32::try_from(self.core).unwrap_or(u32::MAX));
+        let mut poller = Poller {
+            roles: self.settings.ports.iter().map(|port| port.role).collect(),
+            fast: FastPath::new(self.shm, &self.settings, monotonic_ms()),
+            fib: self.fib,
+            rx: self.rx,
+            taken_over: self.taken_over,
+            from_host: self.from_host,
+            out: self.out,
+            pool: self.pool,
+        };
+        poller.run(Backoff::new(self.idle_backoff_us), stop);
+        poller.fast.shm().leave();
+        Ok(())
+    }
+}
+
+/// A worker that runs.
+struct Poller {
+    fast: FastPath,
+    fib: RteFib,
+    /// Role of each port.
+    roles: Vec<PortRole>,
+    rx: Vec<RxPort>,
+    taken_over: Vec<Consumer>,
+    from_host: Vec<(u8, Consumer)>,
+    out: Outlets,
+    pool: Mempool,
+}
+
+impl Poller {
+    fn run(&mut self, mut backoff: Backoff, stop: &AtomicBool) {
+        let mut heartbeat_ms = 0;
+        let mut buffer = Box::new([0u8; FRAME_MAX]);
+        while !stop.load(Ordering::Relaxed) {
+            let now_ms = monotonic_ms();
+            self.fast.poll(now_ms);
+            let mut worked = self.receive(now_ms);
+            worked |= self.take_over(now_ms);
+            worked |= self.inject(&mut buffer);
+            worked |= self.send_for_host();
+            let shm = self.fast.shm_mut();
+            shm.count(Counter::Loops, 1);
+            shm.pay_bell();
+            if now_ms >= heartbeat_ms + HEARTBEAT_MS {
+                heartbeat_ms = now_ms;
+                shm.heartbeat(now_ms);
+            }
+            // INV-EPOCH-1: all bursts are dispatched and sent, nothing refers to a table any more.
+            shm.quiescent();
+            if worked {
+                backoff.busy();
+            } else {
+                shm.count(Counter::IdleLoops, 1);
+                if let Some(sleep) = backoff.idle() {
+                    std::thread::sleep(sleep);
+                }
+            }
+        }
+    }
+
+    /// One burst from each receive queue.
+    fn receive(&mut self, now_ms: u64) -> bool {
+        let mut worked = false;
+        let mut burst: Burst<BURST> = Burst::new();
+        for rx in &mut self.rx {
+            if rx.queue.burst(&mut burst) == 0 {
+                continue;
+            }
+            worked = true;
+            let mut bytes = 0;
+            for mbuf in &mut burst {
+                // DPDK's port number is not ours: ours is the index in the configuration.
+                mbuf.set_port(u16::from(rx.port));
+                bytes += mbuf.len() as u64;
+            }
+            let frames = burst.len() as u64;
+            let verdicts = process(&mut self.fast, &self.fib, rx.role, &mut burst, Origin::Port);
+            let shm = self.fast.shm_mut();
+            let (packets, octets) = match rx.role {
+                PortRole::Access { .. } => (Counter::RxAccess, Counter::RxAccessBytes),
+                PortRole::Core => (Counter::RxCore, Counter::RxCoreBytes),
+            };
+            shm.count(packets, frames);
+            shm.count(octets, bytes);
+            self.out.dispatch(&mut burst, &verdicts, shm, now_ms);
+        }
+        worked
+    }
+
+    /// One burst from each other worker.
+    fn take_over(&mut self, now_ms: u64) -> bool {
+        let mut worked = false;
+        let mut burst: Burst<BURST> = Burst::new();
+        for ring in &mut self.taken_over {
+            if ring.dequeue_burst(&mut burst) == 0 {
+                continue;
+            }
+            worked = true;
+            self.fast
+                .shm()
+                .count(Counter::TakenOver, burst.len() as u64);
+            // A ring mixes both directions; runs of one direction are processed together, in order.
+            while let Some(first) = burst.first() {
+                let role = role_of(&self.roles, first);
+                let run = burst
+                    .iter()
+                    .take_while(|mbuf| role_of(&self.roles, mbuf) == role)
+                    .count();
+                let mut part: Burst<BURST> = burst.drain(..run).collect();
+                let verdicts = process(
+                    &mut self.fast,
+                    &self.fib,
+                    role,
+                    &mut part,
+                    Origin::HandedOver,
+                );
+                self.out
+                    .dispatch(&mut part, &verdicts, self.fast.shm_mut(), now_ms);
+            }
+        }
+        worked
+    }
+
+    /// Frames from control, at most a burst.
+    fn inject(&mut self, buffer: &mut [u8; FRAME_MAX]) -> bool {
+        let mut worked = false;
+        for _ in 0..BURST {
+            let frame = match self.fast.shm_mut().take_injected(buffer) {
+                Take::Item(frame) => frame,
+                Take::Empty => break,
+                Take::Corrupt => {
+                    self.fast.shm().count(Counter::RingCorrupt, 1);
+                    break;
+                }
+            };
+            worked = true;
+            let outcome = match self.injected(&frame, &buffer[..frame.len]) {
+                Ok((port, mbuf)) => {
+                    if let Some(tx) = self.out.tx.get_mut(usize::from(port)) {
+                        tx.push(mbuf, self.fast.shm());
+                    }
+                    Counter::Injected
+                }
+                Err(reason) => reason,
+            };
+            self.fast.shm().count(outcome, 1);
+        }
+        if worked {
+            self.out.flush(self.fast.shm());
+        }
+        worked
+    }
+
+    /// A buffer for an injected frame, or why it is dropped. Nothing in the description is trusted.
+    fn injected(&self, frame: &InjectedFrame, bytes: &[u8]) -> Result<(u8, Mbuf), Counter> {
+        let port = frame.meta.port;
+        let role = self.roles.get(usize::from(port));
+        let is_access = matches!(role, Some(PortRole::Access { .. }));
+        if !is_access || bytes.len() < ETHERNET_HEADER {
+            return Err(Counter::InjectInvalid);
+        }
+        if let Some((slot, generation)) = frame.meta.session {
+            let live = matches!(
+                self.fast.shm().reader().session(slot),
+                Some(Ok(session))
+                    if session.generation == generation && session.state != SessionState::Free
+            );
+            if !live {
+                return Err(Counter::InjectStale);
+            }
+        }
+        let mut mbuf = self.pool.alloc_copy(bytes).ok_or(Counter::InjectNoBuffer)?;
+        if let Some(pad) = MIN_FRAME.checked_sub(bytes.len()).filter(|pad| *pad > 0)
+            && let Some(padding) = mbuf.append(pad)
+        {
+            padding.fill(0);
+        }
+        Ok((port, mbuf))
+    }
+
+    /// Frames from the kernel's TAP twins.
+    fn send_for_host(&mut self) -> bool {
+        let mut worked = false;
+        let mut burst: Burst<BURST> = Burst::new();
+        for (port, ring) in &mut self.from_host {
+            let frames = ring.dequeue_burst(&mut burst);
+            if frames == 0 {
+                continue;
+            }
+            worked = true;
+            let shm = self.fast.shm();
+            shm.count(Counter::HostOut, frames as u64);
+            if let Some(tx) = self.out.tx.get_mut(usize::from(*port)) {
+                burst.drain(..).for_each(|mbuf| tx.push(mbuf, shm));
+                tx.flush(shm);
+            }
+            Mbuf::free_bulk(&mut burst);
+        }
+        worked
+    }
+}
+
+/// Role of the port a frame came from; frames of ports that do not exist are nobody's.
+fn role_of(roles: &[PortRole], mbuf: &Mbuf) -> PortRole {
+    roles
+        .get(usize::from(mbuf.port()))
+        .copied()
+        .unwrap_or(PortRole::Core)
+}
+
+/// Runs the stages over a burst of one direction.
+#[inline]
+fn process(
+    fast: &mut FastPath,
+    fib: &RteFib,
+    role: PortRole,
+    burst: &mut Burst<BURST>,
+    origin: Origin,
+) -> [Verdict; BURST] {
+    let mut verdicts = [Verdict::Drop(Counter::NotForUs); BURST];
+    let frames = Frame::of_burst(burst);
+    match role {
+        PortRole::Access { .. } => fast.upstream(fib, frames, &mut verdicts, origin),
+        PortRole::Core => fast.downstream(frames, &mut verdicts, origin),
+    }
+    verdicts
+}

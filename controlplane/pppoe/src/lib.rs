@@ -1,1 +1,47 @@
 //! PPPoE discovery and PPP as a sans-IO state machine.
+//!
+//! [`AccessConcentrator`] is the access concentrator of all access ports: frames, time and decisions go in by
+//! `handle_*`, frames, events and the next deadline come out by `poll_*`. There is no socket, no clock, no thread
+//! and no unsafe code in here; random numbers come from a seed, so a run can be repeated exactly.
+//!
+//! The pieces, in the order a subscriber meets them: `discovery` (RFC 2516, with `cookie`, `limits` and
+//! `session_ids`), `session` (the phases of RFC 1661 section 3), `negotiation` on the table of [`automaton`] (RFC
+//! 1661 section 4) for `lcp` and `ipcp`, and `pap` (RFC 1334). [`codec`] serves both ends of a link. What is not
+//! offered (CHAP, IPv6CP, CCP, ECP, Van Jacobson compression, multilink) is refused by Configure-Reject or
+//! Protocol-Reject.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod automaton;
+pub mod codec;
+pub mod config;
+mod context;
+mod cookie;
+pub mod counters;
+mod discovery;
+mod engine;
+pub mod events;
+mod ipcp;
+mod lcp;
+mod limits;
+mod negotiation;
+mod pap;
+mod random;
+mod session;
+mod session_ids;
+mod table;
+mod time;
+mod timers;
+
+pub use config::{Config, ConfigError, Limits, PortConfig, PortId, Rate, ServicePolicy};
+pub use counters::{Counters, DropReason, Outcome, TerminateCause};
+pub use engine::{AccessConcentrator, AdoptError, AuthError};
+pub use events::{
+    AccessLine, AuthRequest, AuthVerdict, Event, Grant, NetworkDownReason, Password, RejectCause,
+    SessionRecord, SessionRef, Transmit,
+};
+pub use session::{Phase, SessionInfo};
+pub use time::Time;

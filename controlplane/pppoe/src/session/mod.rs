@@ -1,0 +1,474 @@
+//! One session: the link's phases from PADS to PADT (RFC 1661 section 3.2).
+
+mod receive;
+mod view;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::automaton::{self, State};
+use crate::codec::control;
+use crate::codec::lcp::{DEFAULT_MRU, code};
+use crate::context::{Context, Lower};
+use crate::counters::{Outcome, TerminateCause};
+use crate::events::{AccessLine, AuthVerdict, Event, Grant, NetworkDownReason, SessionRecord};
+use crate::ipcp::IpcpOptions;
+use crate::lcp::LcpOptions;
+use crate::negotiation::{Negotiation, Step};
+use crate::pap::Authenticator;
+use crate::timers::Timer;
+use crate::{AuthError, Time};
+
+pub use view::SessionInfo;
+
+/// Phases of a link (RFC 1661 section 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// LCP negotiates.
+    Establish,
+    /// LCP is Opened, the peer has to prove who it is.
+    Authenticate,
+    /// The peer is authenticated, network protocols negotiate or are open.
+    Network,
+    /// The link is being closed.
+    Terminate,
+    /// The link is gone.
+    Dead,
+}
+
+impl Phase {
+    /// The phase's name as operators see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Establish => "establish",
+            Self::Authenticate => "authenticate",
+            Self::Network => "network",
+            Self::Terminate => "terminate",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// What a PADR told about the subscriber. Empty where nothing was said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subscriber {
+    pub(crate) circuit_id: Box<[u8]>,
+    pub(crate) remote_id: Box<[u8]>,
+    pub(crate) service_name: Box<[u8]>,
+}
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) lower: Lower,
+    pub(crate) line: AccessLine,
+    pub(crate) subscriber: Subscriber,
+    /// Digest of the PADR that started it; all zero for an adopted session.
+    pub(crate) padr: [u8; 16],
+    /// The deadline the engine's schedule holds for this session.
+    pub(crate) scheduled: Option<Time>,
+    /// Whether the engine counts this session as half-open.
+    pub(crate) counted_half_open: bool,
+    phase: Phase,
+    lcp: Negotiation<LcpOptions>,
+    auth: Authenticator,
+    ipcp: Negotiation<IpcpOptions>,
+    user_name: Box<[u8]>,
+    grant: Option<Grant>,
+    cause: Option<TerminateCause>,
+    network_up: bool,
+    was_up: bool,
+    echo_missed: u8,
+    started: Time,
+    up_since: Time,
+    // Not yet, after an adoption.
+    last_heard: Option<Time>,
+    last_traffic: Time,
+}
+
+impl Session {
+    /// A session whose PADS is about to be sent.
+    pub(crate) fn new(
+        lower: Lower,
+        line: AccessLine,
+        subscriber: Subscriber,
+        padr: [u8; 16],
+        link_mru: u16,
+        cx: &mut Context<'_>,
+    ) -> Self {
+        let options = LcpOptions::new(link_mru, cx.config.mru_floor, cx.random);
+        Self {
+            lower,
+            line,
+            subscriber,
+            padr,
+            scheduled: None,
+            counted_half_open: false,
+            phase: Phase::Establish,
+            lcp: Negotiation::new(options),
+            auth: Authenticator::new(),
+            ipcp: Negotiation::new(IpcpOptions::unset()),
+            user_name: Box::default(),
+            grant: None,
+            cause: None,
+            network_up: false,
+            was_up: false,
+            echo_missed: 0,
+            started: cx.now,
+            up_since: cx.now,
+            last_heard: Some(cx.now),
+            last_traffic: cx.now,
+        }
+    }
+
+    /// A session in the network phase, as its record tells.
+    pub(crate) fn adopted(
+        mut lower: Lower,
+        line: AccessLine,
+        record: SessionRecord,
+        cx: &mut Context<'_>,
+    ) -> Self {
+        let lcp = LcpOptions::agreed(
+            record.link_mru,
+            cx.config.mru_floor,
+            (record.our_mru, record.peer_mru),
+            (record.our_magic, record.peer_magic),
+            cx.random,
+        );
+        lower.peer_mru = lcp.peer_mru();
+        let timers = &mut lower.timers;
+        // All sessions are adopted at once; their echoes must not stay in step.
+        let interval = u64::try_from(cx.config.echo_interval.as_millis()).unwrap_or(u64::MAX);
+        let first_echo = core::time::Duration::from_millis(cx.random.below(interval));
+        timers.arm(Timer::Echo, cx.now + first_echo);
+        if let Some(deadline) = record.session_deadline {
+            timers.arm(Timer::Session, deadline);
+        }
+        if let Some(idle) = record.grant.idle_timeout {
+            timers.arm(Timer::Idle, cx.now + idle);
+        }
+        let last_id = cx.random.below(256) as u8;
+        Self {
+            lower,
+            line,
+            subscriber: Subscriber {
+                circuit_id: record.circuit_id.into(),
+                remote_id: record.remote_id.into(),
+                service_name: record.service_name.into(),
+            },
+            padr: [0; 16],
+            scheduled: None,
+            counted_half_open: false,
+            phase: Phase::Network,
+            lcp: Negotiation::opened(lcp, last_id),
+            auth: Authenticator::accepted(),
+            ipcp: Negotiation::opened(IpcpOptions::new(&record.grant), last_id),
+            user_name: record.user_name.into(),
+            grant: Some(record.grant),
+            cause: None,
+            network_up: true,
+            was_up: true,
+            echo_missed: 0,
+            started: record.started,
+            up_since: record.up_since,
+            last_heard: None,
+            last_traffic: cx.now,
+        }
+    }
+
+    /// The PADS is queued: LCP opens.
+    pub(crate) fn start(&mut self, cx: &mut Context<'_>) {
+        self.lower
+            .timers
+            .arm(Timer::Setup, cx.now + cx.config.setup_timeout);
+        for event in [automaton::Event::Open, automaton::Event::Up] {
+            let step = self.lcp.event(event, &mut self.lower, cx);
+            self.after_lcp(step, TerminateCause::LcpTimeout, cx);
+        }
+    }
+
+    pub(crate) const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether the session counts against the half-open limit.
+    pub(crate) const fn is_half_open(&self) -> bool {
+        !self.network_up && !matches!(self.phase, Phase::Terminate | Phase::Dead)
+    }
+
+    /// The event a dead session leaves behind.
+    pub(crate) fn down_event(&self) -> (TerminateCause, Event) {
+        let cause = self.cause.unwrap_or(TerminateCause::ProtocolError);
+        let event = Event::SessionDown {
+            session: self.lower.session,
+            line: self.line,
+            cause,
+            was_up: self.was_up,
+        };
+        (cause, event)
+    }
+
+    /// AAA's answer.
+    pub(crate) fn verdict(
+        &mut self,
+        attempt: u32,
+        verdict: AuthVerdict,
+        cx: &mut Context<'_>,
+    ) -> Result<(), AuthError> {
+        if self.phase != Phase::Authenticate || !self.auth.awaits_verdict(attempt) {
+            return Err(AuthError::NotAwaited);
+        }
+        match verdict {
+            AuthVerdict::Accept { grant, message } => {
+                self.auth.decide(true, message, &self.lower, cx);
+                self.enter_network(grant, cx);
+            }
+            AuthVerdict::Reject { cause, message } => self.refuse(cause.into(), message, cx),
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, cause: TerminateCause, message: Vec<u8>, cx: &mut Context<'_>) {
+        self.auth.decide(false, message, &self.lower, cx);
+        self.terminate(cause, cx);
+    }
+
+    fn enter_network(&mut self, grant: Grant, cx: &mut Context<'_>) {
+        self.phase = Phase::Network;
+        self.grant = Some(grant);
+        if let Some(timeout) = grant.session_timeout {
+            self.lower.timers.arm(Timer::Session, cx.now + timeout);
+        }
+        self.ipcp.options = IpcpOptions::new(&grant);
+        if self.ipcp.state() == State::Initial {
+            let step = self.ipcp.event(automaton::Event::Open, &mut self.lower, cx);
+            self.after_ipcp(step, TerminateCause::IpcpTimeout, cx);
+        }
+        let step = self.ipcp.event(automaton::Event::Up, &mut self.lower, cx);
+        self.after_ipcp(step, TerminateCause::IpcpTimeout, cx);
+    }
+
+    /// Ends the session the orderly way, with a Terminate exchange. Without effect when it is already ending.
+    pub(crate) fn terminate(&mut self, cause: TerminateCause, cx: &mut Context<'_>) {
+        if matches!(self.phase, Phase::Terminate | Phase::Dead) {
+            return;
+        }
+        self.begin_end(cause);
+        let step = self.lcp.event(automaton::Event::Close, &mut self.lower, cx);
+        self.after_lcp(step, cause, cx);
+    }
+
+    /// Ends the session at once, without a Terminate exchange: the peer is told by PADT only.
+    pub(crate) fn cut_off(&mut self, cause: TerminateCause, cx: &mut Context<'_>) {
+        if self.phase == Phase::Dead {
+            return;
+        }
+        self.begin_end(cause);
+        self.lower.send_padt(cx);
+        self.die(cx);
+    }
+
+    /// The peer sent PADT. A session that was ending keeps its own cause.
+    pub(crate) fn peer_padt(&mut self, cx: &mut Context<'_>) {
+        self.begin_end(TerminateCause::PeerPadt);
+        self.die(cx);
+    }
+
+    /// From here on only the Terminate exchange's timer counts.
+    fn begin_end(&mut self, cause: TerminateCause) {
+        self.cause.get_or_insert(cause);
+        self.phase = Phase::Terminate;
+        for timer in [
+            Timer::Auth,
+            Timer::Setup,
+            Timer::Echo,
+            Timer::Session,
+            Timer::Idle,
+        ] {
+            self.lower.timers.disarm(timer);
+        }
+    }
+
+    fn die(&mut self, cx: &mut Context<'_>) {
+        self.network_down(NetworkDownReason::Ending, cx);
+        self.phase = Phase::Dead;
+        for timer in Timer::ALL {
+            self.lower.timers.disarm(timer);
+        }
+    }
+
+    /// `cause` is why the session ends, if this step ends it.
+    fn after_lcp(&mut self, step: Step, cause: TerminateCause, cx: &mut Context<'_>) {
+        let ending = matches!(
+            self.lcp.state(),
+            State::Closed | State::Stopped | State::Closing | State::Stopping
+        );
+        if ending && !matches!(self.phase, Phase::Terminate | Phase::Dead) {
+            self.begin_end(cause);
+        }
+        match step {
+            Step::Quiet => {}
+            Step::Up => self.lcp_up(cx),
+            Step::Down => self.lcp_down(cx),
+            Step::Finished => {
+                self.lower.send_padt(cx);
+                self.die(cx);
+            }
+            Step::GiveUp(cause) => self.terminate(cause, cx),
+        }
+    }
+
+    fn lcp_up(&mut self, cx: &mut Context<'_>) {
+        cx.counters.count(Outcome::LcpOpened);
+        self.phase = Phase::Authenticate;
+        self.auth.begin();
+        self.lower.peer_mru = self.lcp.options.peer_mru();
+        let timers = &mut self.lower.timers;
+        timers.arm(Timer::Auth, cx.now + cx.config.auth_timeout);
+        timers.arm(Timer::Echo, cx.now + cx.config.echo_interval);
+        self.echo_missed = 0;
+    }
+
+    fn lcp_down(&mut self, cx: &mut Context<'_>) {
+        let reason = if self.phase == Phase::Terminate {
+            NetworkDownReason::Ending
+        } else {
+            cx.counters.count(Outcome::LcpRenegotiated);
+            self.phase = Phase::Establish;
+            NetworkDownReason::LcpRenegotiation
+        };
+        self.network_down(reason, cx);
+        // Nothing above LCP survives; the automaton's own signal is the network_down just done.
+        let _ = self.ipcp.event(automaton::Event::Down, &mut self.lower, cx);
+        // A refused peer that repeats its request is told so again until the link is gone.
+        if self.phase == Phase::Establish || !self.auth.refused() {
+            self.auth.reset();
+        }
+        self.grant = None;
+        for timer in [Timer::Auth, Timer::Echo, Timer::Session] {
+            self.lower.timers.disarm(timer);
+        }
+        if self.phase == Phase::Establish {
+            self.arm_setup(cx);
+            self.lower.peer_mru = DEFAULT_MRU.min(self.lcp.options.link_mru());
+        }
+    }
+
+    /// `cause` is why the session ends, if this step ends it: IPCP is the only network protocol.
+    fn after_ipcp(&mut self, step: Step, cause: TerminateCause, cx: &mut Context<'_>) {
+        match step {
+            Step::Quiet => {}
+            Step::Up => self.ipcp_up(cx),
+            Step::Down => {
+                self.network_down(NetworkDownReason::IpcpRenegotiation, cx);
+                self.arm_setup(cx);
+            }
+            Step::Finished => self.terminate(cause, cx),
+            Step::GiveUp(cause) => self.terminate(cause, cx),
+        }
+    }
+
+    fn ipcp_up(&mut self, cx: &mut Context<'_>) {
+        cx.counters.count(Outcome::IpcpOpened);
+        self.network_up = true;
+        self.was_up = true;
+        self.up_since = cx.now;
+        self.last_traffic = cx.now;
+        self.lower.timers.disarm(Timer::Setup);
+        if let Some(idle) = self.grant.and_then(|g| g.idle_timeout) {
+            self.lower.timers.arm(Timer::Idle, cx.now + idle);
+        }
+        if let Some(record) = self.record() {
+            cx.events.push_back(Event::SessionUp(Box::new(record)));
+        }
+    }
+
+    fn network_down(&mut self, reason: NetworkDownReason, cx: &mut Context<'_>) {
+        if core::mem::replace(&mut self.network_up, false) {
+            self.lower.timers.disarm(Timer::Idle);
+            cx.events.push_back(Event::NetworkDown {
+                session: self.lower.session,
+                reason,
+            });
+        }
+    }
+
+    /// A peer that goes on renegotiating does not get more time.
+    fn arm_setup(&mut self, cx: &Context<'_>) {
+        if self.lower.timers.deadline(Timer::Setup).is_none() {
+            self.lower
+                .timers
+                .arm(Timer::Setup, cx.now + cx.config.setup_timeout);
+        }
+    }
+
+    /// Something was heard from the peer.
+    fn heard(&mut self, now: Time) {
+        self.last_heard = Some(now);
+        self.echo_missed = 0;
+    }
+
+    /// The dataplane saw traffic from the peer.
+    pub(crate) fn note_traffic(&mut self, now: Time) {
+        self.heard(now);
+        self.last_traffic = now;
+    }
+
+    /// Handles every timer that is due.
+    pub(crate) fn expire(&mut self, cx: &mut Context<'_>) {
+        while let Some(timer) = self.lower.timers.expire(cx.now) {
+            match timer {
+                Timer::LcpRestart => {
+                    let step = self.lcp.timeout(&mut self.lower, cx);
+                    self.after_lcp(step, TerminateCause::LcpTimeout, cx);
+                }
+                Timer::IpcpRestart => {
+                    let cause = match self.ipcp.state() {
+                        State::Stopping => TerminateCause::IpcpClosed,
+                        _ => TerminateCause::IpcpTimeout,
+                    };
+                    let step = self.ipcp.timeout(&mut self.lower, cx);
+                    self.after_ipcp(step, cause, cx);
+                }
+                Timer::Auth => self.terminate(TerminateCause::AuthTimeout, cx),
+                Timer::Setup => self.terminate(TerminateCause::SetupTimeout, cx),
+                Timer::Echo => self.echo(cx),
+                Timer::Session => self.terminate(TerminateCause::SessionTimeout, cx),
+                Timer::Idle => self.idle(cx),
+            }
+        }
+    }
+
+    fn echo(&mut self, cx: &mut Context<'_>) {
+        let interval = cx.config.echo_interval;
+        if let Some(heard) = self.last_heard
+            && cx.now.since(heard) < interval
+        {
+            self.lower.timers.arm(Timer::Echo, heard + interval);
+            return;
+        }
+        if self.echo_missed >= cx.config.echo_max_missed {
+            // Nobody would answer a Terminate-Request.
+            self.cut_off(TerminateCause::DeadPeer, cx);
+            return;
+        }
+        let magic = self.lcp.options.our_magic().to_be_bytes();
+        let packet = control::write(code::ECHO_REQUEST, self.lcp.fresh_id(), &magic);
+        self.lower.send(bng_wire::pppoe::protocol::LCP, &packet, cx);
+        cx.counters.count(Outcome::EchoRequestsSent);
+        self.echo_missed = self.echo_missed.saturating_add(1);
+        self.lower.timers.arm(Timer::Echo, cx.now + interval);
+    }
+
+    fn idle(&mut self, cx: &mut Context<'_>) {
+        let Some(idle) = self.grant.and_then(|g| g.idle_timeout) else {
+            return;
+        };
+        if cx.now.since(self.last_traffic) >= idle {
+            self.terminate(TerminateCause::IdleTimeout, cx);
+        } else {
+            self.lower.timers.arm(Timer::Idle, self.last_traffic + idle);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A session-stage packet by protocol and phase.
+
+use bng_wire::pppoe::protocol;
+
+use super::{Phase, Session};
+use crate::DropReason;
+use crate::automaton::{self, State};
+use crate::codec::control::{self, ControlPacket, HEADER_LEN};
+use crate::codec::lcp::code;
+use crate::context::Context;
+use crate::counters::{Outcome, TerminateCause};
+use crate::events::{AuthRequest, Event, Password};
+use crate::negotiation::REJECT_RATE;
+use crate::pap::Request;
+use crate::timers::Timer;
+
+/// First protocol number of link-layer protocols (LCP, authentication); below are network data and NCPs.
+const FIRST_LINK_PROTOCOL: u16 = 0xc000;
+
+impl Session {
+    /// Handles a PPP packet of this session.
+    pub(crate) fn receive(
+        &mut self,
+        protocol: u16,
+        payload: &[u8],
+        cx: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        if payload.len() > usize::from(self.lcp.options.link_mru()) {
+            // Its answer could exceed the MTU.
+            return Err(DropReason::PppOversize);
+        }
+        let result = match protocol {
+            protocol::LCP => self.receive_lcp(payload, cx),
+            protocol::PAP => self.receive_pap(payload, cx),
+            protocol::IPCP => self.receive_ipcp(payload, cx),
+            protocol::IPV4 => Err(self.not_in_network().unwrap_or(DropReason::DataPunted)),
+            _ => self.receive_unknown(protocol, payload, cx),
+        };
+        match result {
+            Err(reason) if reason.is_malformed() || reason == DropReason::EchoLooped => {}
+            _ => self.heard(cx.now),
+        }
+        result
+    }
+
+    /// Why a network-phase packet does not count now.
+    const fn not_in_network(&self) -> Option<DropReason> {
+        match self.phase {
+            Phase::Network => None,
+            Phase::Terminate | Phase::Dead => Some(DropReason::SessionEnding),
+            Phase::Establish | Phase::Authenticate => Some(DropReason::BeforeNetwork),
+        }
+    }
+
+    fn receive_lcp(&mut self, payload: &[u8], cx: &mut Context<'_>) -> Result<(), DropReason> {
+        let packet = ControlPacket::parse(payload)?;
+        match packet.code {
+            code::PROTOCOL_REJECT => self.protocol_reject(packet, cx),
+            code::ECHO_REQUEST
+            | code::ECHO_REPLY
+            | code::DISCARD_REQUEST
+            | code::IDENTIFICATION
+            | code::TIME_REMAINING => self.receive_echo(packet, cx),
+            _ => {
+                let step = self.lcp.receive(packet, &mut self.lower, cx)?;
+                let cause = match packet.code {
+                    code::TERMINATE_REQUEST | code::TERMINATE_ACK => TerminateCause::PeerTerminated,
+                    _ => TerminateCause::ProtocolError,
+                };
+                self.after_lcp(step, cause, cx);
+                Ok(())
+            }
+        }
+    }
+
+    fn protocol_reject(
+        &mut self,
+        packet: ControlPacket<'_>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        let [high, low, ..] = *packet.data else {
+            return Err(DropReason::ProtocolRejectShort);
+        };
+        if self.lcp.state() != State::Opened {
+            return Err(DropReason::BeforeOpened);
+        }
+        match u16::from_be_bytes([high, low]) {
+            protocol::LCP => {
+                let event = automaton::Event::RejectFatal;
+                let step = self.lcp.event(event, &mut self.lower, cx);
+                self.after_lcp(step, TerminateCause::ProtocolError, cx);
+            }
+            protocol::PAP if self.phase == Phase::Authenticate => {
+                self.terminate(TerminateCause::AuthRefused, cx);
+            }
+            protocol::IPCP if self.phase == Phase::Network => {
+                let event = automaton::Event::RejectFatal;
+                let step = self.ipcp.event(event, &mut self.lower, cx);
+                self.after_ipcp(step, TerminateCause::IpcpRefused, cx);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// RFC 1661 sections 5.8 and 5.9, RFC 1570 section 2: packets that begin with a magic number.
+    fn receive_echo(
+        &mut self,
+        packet: ControlPacket<'_>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        let (magic, data) = packet
+            .data
+            .split_first_chunk::<4>()
+            .ok_or(DropReason::MagicTruncated)?;
+        if matches!(packet.code, code::IDENTIFICATION | code::TIME_REMAINING) {
+            return Ok(());
+        }
+        if self.lcp.state() != State::Opened {
+            return Err(DropReason::BeforeOpened);
+        }
+        if packet.code == code::ECHO_REPLY {
+            // Some clients return our magic number here. A looped link returns our requests, never a reply.
+            cx.counters.count(Outcome::EchoRepliesReceived);
+            return Ok(());
+        }
+        let our_magic = self.lcp.options.our_magic();
+        let own = our_magic != 0 && u32::from_be_bytes(*magic) == our_magic;
+        if self.lcp.options.looped(own, cx.config.max_failure) {
+            self.terminate(TerminateCause::LoopedBack, cx);
+        }
+        if own {
+            return Err(DropReason::EchoLooped);
+        }
+        if packet.code == code::ECHO_REQUEST {
+            let mut reply = our_magic.to_be_bytes().to_vec();
+            reply.extend_from_slice(self.lower.cut(data, HEADER_LEN + 4));
+            let reply = control::write(code::ECHO_REPLY, packet.id, &reply);
+            self.lower.send(protocol::LCP, &reply, cx);
+            cx.counters.count(Outcome::EchoRepliesSent);
+        }
+        Ok(())
+    }
+
+    fn receive_pap(&mut self, payload: &[u8], cx: &mut Context<'_>) -> Result<(), DropReason> {
+        let packet = ControlPacket::parse(payload)?;
+        if self.phase == Phase::Terminate && !self.auth.refused() {
+            return Err(DropReason::SessionEnding);
+        }
+        match self.auth.receive(packet, &self.lower, cx)? {
+            Request::Repeated => {}
+            Request::EmptyPassword(credentials) => {
+                self.user_name = credentials.name.into();
+                self.refuse(TerminateCause::WrongCredentials, alloc::vec![], cx);
+            }
+            Request::Decide(credentials) => {
+                // The peer has done its part; AAA's delay is bounded by the set-up time.
+                self.lower.timers.disarm(Timer::Auth);
+                self.user_name = credentials.name.into();
+                cx.events.push_back(Event::AuthRequest(AuthRequest {
+                    session: self.lower.session,
+                    attempt: self.auth.attempt(),
+                    line: self.line,
+                    user_name: credentials.name.to_vec(),
+                    password: Password::new(credentials.password),
+                    circuit_id: self.subscriber.circuit_id.to_vec(),
+                    remote_id: self.subscriber.remote_id.to_vec(),
+                    service_name: self.subscriber.service_name.to_vec(),
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_ipcp(&mut self, payload: &[u8], cx: &mut Context<'_>) -> Result<(), DropReason> {
+        let packet = ControlPacket::parse(payload)?;
+        if let Some(reason) = self.not_in_network() {
+            return Err(reason);
+        }
+        let step = self.ipcp.receive(packet, &mut self.lower, cx)?;
+        let cause = match packet.code {
+            code::TERMINATE_REQUEST | code::TERMINATE_ACK => TerminateCause::IpcpClosed,
+            _ => TerminateCause::IpcpRefused,
+        };
+        self.after_ipcp(step, cause, cx);
+        Ok(())
+    }
+
+    /// RFC 1661 section 5.7: Protocol-Reject, only in Opened.
+    fn receive_unknown(
+        &mut self,
+        protocol: u16,
+        payload: &[u8],
+        cx: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        if protocol < FIRST_LINK_PROTOCOL
+            && let Some(reason) = self.not_in_network()
+        {
+            return Err(reason);
+        }
+        if self.lcp.state() != State::Opened {
+            return Err(DropReason::BeforeOpened);
+        }
+        if !self.lower.rejects.take(REJECT_RATE, cx.now) {
+            return Err(DropReason::RejectRate);
+        }
+        let mut rejected = protocol.to_be_bytes().to_vec();
+        rejected.extend_from_slice(self.lower.cut(payload, HEADER_LEN + 2));
+        let packet = control::write(code::PROTOCOL_REJECT, self.lcp.fresh_id(), &rejected);
+        self.lower.send(protocol::LCP, &packet, cx);
+        cx.counters.count(Outcome::ProtocolRejectsSent);
+        Ok(())
+    }
+}

@@ -17,7 +17,8 @@ pub fn args() -> EalArgs {
         .telemetry(false)
         .log_level("*:notice")
         .restore_affinity(true);
-    if free_hugepages_mib() >= 256 {
+    // Several processes may take them at the same time, the largest some 200 MiB.
+    if free_hugepages_mib() >= 1024 {
         args.memory(Memory::HugepagesUnlinked)
     } else {
         args.memory(Memory::NoHugepages { mib: 384 })

@@ -203,35 +203,22 @@ impl Metrics {
         matching.map(|sample| sample.value).sum()
     }
 
+    /// The samples of `name` summed up by the value of one label, as drops of all workers by `reason`.
+    #[must_use]
+    pub fn by_label(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
+        let mut sums = BTreeMap::new();
+        for sample in self.samples.get(name).map_or(&[][..], Vec::as_slice) {
+            if let Some(value) = sample.labels.get(label) {
+                *sums.entry(value.clone()).or_insert(0.0) += sample.value;
+            }
+        }
+        sums
+    }
+
     /// Whether there is any sample of that name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.samples.contains_key(name)
-    }
-
-    /// Every sample with another value than in `before`, as text `name{label="value"}`, with the difference.
-    #[must_use]
-    pub fn changes_since(&self, before: &Self) -> BTreeMap<String, f64> {
-        let old = before.flat();
-        let changed = self.flat().into_iter().filter_map(|(key, value)| {
-            let difference = value - old.get(&key).copied().unwrap_or(0.0);
-            (difference != 0.0).then_some((key, difference))
-        });
-        changed.collect()
-    }
-
-    fn flat(&self) -> BTreeMap<String, f64> {
-        let all = self.samples.iter().flat_map(|(name, samples)| {
-            samples.iter().map(move |sample| {
-                let labels: Vec<String> = sample
-                    .labels
-                    .iter()
-                    .map(|(k, v)| format!("{k}=\"{v}\""))
-                    .collect();
-                (format!("{name}{{{}}}", labels.join(",")), sample.value)
-            })
-        });
-        all.collect()
     }
 }
 
@@ -283,18 +270,11 @@ mod tests {
         assert_eq!(metrics.sum("a", &[("worker", "2")]), 0.0);
         assert_eq!(metrics.sum("b", &[]), 1500.0);
         assert_eq!(metrics.sum("c", &[("text", "x \"y\", z")]), 7.0);
-        assert!(!metrics.has("d"));
-    }
-
-    #[test]
-    fn differences_name_every_sample_that_moved() {
-        let before = Metrics::parse("a{r=\"x\"} 1\na{r=\"y\"} 1\n").unwrap();
-        let after = Metrics::parse("a{r=\"x\"} 1\na{r=\"y\"} 3\na{r=\"z\"} 1\n").unwrap();
-        let expected = BTreeMap::from([
-            ("a{r=\"y\"}".to_owned(), 2.0),
-            ("a{r=\"z\"}".to_owned(), 1.0),
-        ]);
-        assert_eq!(after.changes_since(&before), expected);
+        assert_eq!(
+            metrics.by_label("a", "worker"),
+            BTreeMap::from([("0".to_owned(), 3.0), ("1".to_owned(), 4.0)])
+        );
+        assert!(metrics.has("a") && !metrics.has("d"));
     }
 
     #[test]

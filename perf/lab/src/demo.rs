@@ -157,14 +157,15 @@ fn nat_prefix(config: &GatewayConfig) -> String {
 }
 
 fn session_id(sessions: &Value, user: &str) -> anyhow::Result<String> {
-    let list = sessions.get("sessions").unwrap_or(sessions);
-    let session = list.as_array().and_then(|all| {
-        all.iter()
-            .find(|session| session.get("user").and_then(Value::as_str) == Some(user))
-    });
+    let session = sessions
+        .get("items")
+        .and_then(Value::as_array)
+        .and_then(|all| {
+            all.iter()
+                .find(|session| session.get("user").and_then(Value::as_str) == Some(user))
+        });
     match session.and_then(|session| session.get("id")) {
         Some(Value::String(id)) => Ok(id.clone()),
-        Some(Value::Number(id)) => Ok(id.to_string()),
         _ => bail!("no session of {user} in {sessions}"),
     }
 }

@@ -105,12 +105,11 @@ dataplane:
     hugepages: {hugepages}
     memory_mib: {MEMORY_MIB}
     file_prefix: {name}
-    extra_args: [\"--no-pci\"]
   ports:
     - name: access0
       role: access
       device: net_af_packet0,iface=veth-access0,qpairs={queues},framecnt=4096
-      mtu: 1508
+      mtu: 1500
     - name: core0
       role: core
       device: net_af_packet1,iface=veth-core0,qpairs={queues},framecnt=4096

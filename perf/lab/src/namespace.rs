@@ -8,7 +8,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::cleanup;
 use crate::command::{ip, run};
-use crate::error::{Context, Result};
+use crate::error::{Context, LabError, Result};
 
 /// A named network namespace, deleted on drop (with every process in it ended).
 #[derive(Debug)]
@@ -132,6 +132,25 @@ impl Namespace {
         self.ip(&format!("tuntap add {name} mode tap"))?;
         self.ip(&format!("link set {name} mtu {mtu} up"))?;
         Ok(())
+    }
+
+    /// MAC address of a device.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn mac(&self, device: &str) -> Result<[u8; 6]> {
+        let text = self.ip(&format!("-j link show dev {device}"))?;
+        let unreadable = || LabError::Unreadable {
+            what: format!("the MAC address of {device}"),
+            text: text.clone(),
+        };
+        let links: serde_json::Value = serde_json::from_str(&text).map_err(|_| unreadable())?;
+        let address = links[0]["address"].as_str().ok_or_else(unreadable)?;
+        let octets: Vec<u8> = address
+            .split(':')
+            .filter_map(|octet| u8::from_str_radix(octet, 16).ok())
+            .collect();
+        octets.try_into().map_err(|_| unreadable())
     }
 
     /// Turns off every offload that lets a half-made packet (partial checksum, oversized segment) cross `device`: the

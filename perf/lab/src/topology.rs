@@ -47,9 +47,6 @@ const CLIENT_MTU: u16 = 1508;
 const READY_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(30);
 
-/// What both daemons print on standard error when they are ready.
-const READY_LINE: &str = "ready";
-
 const TOKEN: &str = "lab-token-0123456789abcdef";
 
 /// Where the programs are that a lab runs.
@@ -283,7 +280,7 @@ impl Lab {
             .metadata()
             .map_or(0, |meta| meta.len());
         let mut process = Process::start(&self.gateway, self.dir(), name, command)?;
-        process.wait_for_log(READY_LINE, mark, READY_LIMIT)?;
+        process.wait_for_log(&format!("{name}: ready"), mark, READY_LIMIT)?;
         loop {
             let mut message = [0u8; 4096];
             match socket.recv(&mut message) {

@@ -1,0 +1,83 @@
+//! What the end-to-end tests share: a lab whose daemons run, and the operator's view of it.
+#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bng_lab::{Daemon, GatewayConfig, Lab, Metrics, Programs};
+use serde::Deserialize;
+
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const USER: &str = "alice";
+pub(crate) const PASSWORD: &str = "wonderland";
+
+/// One entry of `GET /api/v1/sessions`, as far as the tests look.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Session {
+    pub(crate) id: String,
+    pub(crate) user: String,
+    pub(crate) framed_ip: Option<String>,
+    pub(crate) state: String,
+    pub(crate) worker: u8,
+    pub(crate) started_unix_ms: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct SessionPage {
+    items: Vec<Session>,
+    total: usize,
+}
+
+/// A lab with web server and both daemons up.
+pub(crate) fn start(config: &GatewayConfig) -> Lab {
+    let mut lab = Lab::create(Programs::of_workspace(), config).unwrap();
+    lab.start_www().unwrap();
+    lab.start(Daemon::Dataplane).unwrap();
+    lab.start(Daemon::Controlplane).unwrap();
+    lab
+}
+
+/// All sessions, by id.
+pub(crate) fn sessions(lab: &Lab) -> BTreeMap<String, Session> {
+    let answer = lab.api().get("/api/v1/sessions?limit=1000").unwrap();
+    let page: SessionPage =
+        serde_json::from_value(answer.clone()).unwrap_or_else(|e| panic!("{e}: {answer}"));
+    assert_eq!(page.items.len(), page.total, "one page holds all: {answer}");
+    page.items
+        .into_iter()
+        .map(|session| (session.id.clone(), session))
+        .collect()
+}
+
+/// Waits until exactly `count` sessions are listed, and returns them.
+pub(crate) fn wait_for_sessions(lab: &Lab, count: usize) -> BTreeMap<String, Session> {
+    let what = format!("{count} sessions");
+    lab.api()
+        .wait_until(
+            &what,
+            LIMIT,
+            |_| Ok(sessions(lab)),
+            |sessions| sessions.len() == count,
+        )
+        .unwrap()
+}
+
+/// Frames the dataplane dropped since `before`, by reason.
+pub(crate) fn drops_since(before: &Metrics, now: &Metrics) -> BTreeMap<String, f64> {
+    by_label(before, now, "bng_drops_total", "reason")
+}
+
+/// Frames the PPPoE engine dropped since `before`, by reason.
+pub(crate) fn engine_drops_since(before: &Metrics, now: &Metrics) -> BTreeMap<String, f64> {
+    by_label(before, now, "bng_pppoe_drops_total", "reason")
+}
+
+fn by_label(before: &Metrics, now: &Metrics, name: &str, label: &str) -> BTreeMap<String, f64> {
+    let (old, mut changes) = (before.by_label(name, label), now.by_label(name, label));
+    for (reason, count) in &mut changes {
+        *count -= old.get(reason).copied().unwrap_or(0.0);
+    }
+    changes.retain(|_, count| *count != 0.0);
+    changes
+}

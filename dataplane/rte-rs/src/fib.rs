@@ -6,12 +6,16 @@
 //! `&mut self`. Lookups may run while a modification does: entries are of the size of a next hop, aligned, and written
 //! whole, so that a lookup sees the old or the new one of each.
 //!
-//! There are two exceptions. One, because a table of 256 entries (tbl8) that a deletion gives back is cleared and used again at
-//! once, without waiting for readers: a lookup that is between its two accesses at that moment may see next hop 0, or a next
-//! hop of another /24. Two, because of a fault in DPDK before 24.11.5 that [`Fib4Writer::add`] works around: a new prefix longer
-//! than /24 with the next hop of the prefix around it may show the default next hop for an instant. So let 0 mean "no route", and be the default, which makes a lost packet of it; treat next hops as indices
-//! to be checked; and expect a misdirected packet to be possible while prefixes longer than /24 come and go. No memory is
-//! returned before the last handle is dropped, so that lookups are memory-safe at all times.
+//! There are two exceptions:
+//!
+//! - A table of 256 entries (tbl8) that a deletion gives back is cleared and used again at once, without waiting for readers:
+//!   a lookup that is between its two accesses at that moment may see next hop 0, or a next hop of another /24.
+//! - A new prefix longer than /24 with the next hop of the prefix around it may show the default next hop for an instant:
+//!   [`Fib4Writer::add`] works around a fault of DPDK (fixed in 24.11.5 and 26.03) that way.
+//!
+//! So let 0 mean "no route" and be the default, which makes a lost packet of either; treat next hops as indices to be checked;
+//! and expect that a packet can be misdirected while prefixes longer than /24 come and go. No memory is returned before the
+//! last handle is dropped, so that lookups are memory-safe at all times.
 
 use std::ffi::c_int;
 use std::net::Ipv4Addr;

@@ -84,6 +84,12 @@ fn rx_queues(info: &PortInfo, workers: u16) -> u16 {
     }
 }
 
+/// The MTU to ask DPDK for. `net_af_packet` says that it takes 1,500 bytes and has no MTU of its own: it
+/// carries what the kernel interface and its `framesz` (2,048 bytes unless given) carry.
+fn mtu(info: &PortInfo, wanted: u16) -> Option<u16> {
+    (info.driver != "net_af_packet" || wanted <= info.max_mtu).then_some(wanted)
+}
+
 /// How frames come to the worker that owns their session. Hand-over always stands behind it.
 fn steering(role: PortRole, workers: u16, rss: RssTypes) -> Steering {
     if workers == 1 {
@@ -132,7 +138,7 @@ pub fn bring_up(
             tx_queues: workers,
             rx_descriptors: wanted.rx_descriptors,
             tx_descriptors: wanted.tx_descriptors,
-            mtu: Some(wanted.mtu),
+            mtu: mtu(&info, wanted.mtu),
             rx_offloads: RxOffloads::NONE,
             rss_types: match wanted.role {
                 PortRole::Access => RssTypes::PPPOE,
@@ -153,7 +159,7 @@ pub fn bring_up(
             wanted.name,
             wanted.device,
             info.driver,
-            applied.mtu,
+            wanted.mtu,
             queues.rx_queues,
             queues.tx_queues,
             steering.name(),

@@ -128,7 +128,7 @@ pub struct NatPool {
     /// Ports of one port block, a power of two from 64 to 16,384, default 512. A subscriber has one block.
     #[serde(default = "default_block_size")]
     pub block_size: u16,
-    /// First port of block 0, a multiple of `block_size`, 1,024 to 49,152, default 1,024. Ports below it are not used.
+    /// First port of block 0, 1,024 to 49,152, default 1,024. Ports below it are not used.
     #[serde(default = "default_first_port")]
     pub first_port: u16,
 }
@@ -162,13 +162,13 @@ impl NatPool {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NatTimers {
-    /// UDP, in seconds, 120 to 86,400, default 300.
+    /// UDP, in seconds, 120 to 64,800, default 300.
     pub udp_s: u32,
-    /// ICMP query, in seconds, 60 to 86,400, default 60.
+    /// ICMP query, in seconds, 60 to 64,800, default 60.
     pub icmp_s: u32,
-    /// TCP after the handshake, in seconds, 7,440 to 604,800, default 7,440.
+    /// TCP after the handshake, in seconds, 7,440 to 64,800, default 7,440.
     pub tcp_established_s: u32,
-    /// TCP before the handshake ends or after it closes, in seconds, 240 to 86,400, default 240.
+    /// TCP before the handshake ends or after it closes, in seconds, 240 to 64,800, default 240.
     pub tcp_transitory_s: u32,
 }
 

@@ -240,14 +240,6 @@ pub enum Problem {
     /// A block size that is not a power of two.
     #[error("{0} is not a power of two; write 64, 128, 256, 512, 1024, 2048, 4096, 8192 or 16384")]
     NotPowerOfTwo(u16),
-    /// Blocks that would not start at a multiple of their size.
-    #[error("{first_port} is not a multiple of block_size ({block_size}); write {}", first_port.next_multiple_of(*block_size))]
-    NotAligned {
-        /// First port configured.
-        first_port: u16,
-        /// Ports of a block.
-        block_size: u16,
-    },
     /// More of something than the shared memory has room for.
     #[error("there are {count} {what}; {limit} are supported, remove some")]
     TooMany {

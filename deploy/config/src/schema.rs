@@ -214,10 +214,10 @@ const NAT: &[Key] = &[
     optional(
         "timers",
         Kind::Section(&[
-            optional("udp_s", whole(120, 86_400, "seconds")),
-            optional("icmp_s", whole(60, 86_400, "seconds")),
-            optional("tcp_established_s", whole(7440, 604_800, "seconds")),
-            optional("tcp_transitory_s", whole(240, 86_400, "seconds")),
+            optional("udp_s", whole(120, 64_800, "seconds")),
+            optional("icmp_s", whole(60, 64_800, "seconds")),
+            optional("tcp_established_s", whole(7440, 64_800, "seconds")),
+            optional("tcp_transitory_s", whole(240, 64_800, "seconds")),
         ]),
     ),
 ];

@@ -65,14 +65,6 @@ impl Checker<'_> {
                     Problem::NotPowerOfTwo(pool.block_size),
                 );
             }
-            // A port finds its block by division.
-            if pool.first_port % pool.block_size != 0 {
-                let problem = Problem::NotAligned {
-                    first_port: pool.first_port,
-                    block_size: pool.block_size,
-                };
-                return self.fail(&format!("{key}.first_port"), problem);
-            }
         }
         if claims.len() > RANGE_LIMIT {
             let problem = Problem::TooMany {

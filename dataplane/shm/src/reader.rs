@@ -129,7 +129,7 @@ impl Reader {
     #[inline]
     #[must_use]
     pub fn framed_owner(&self, range: &PoolRange, address: Ipv4Addr) -> Option<BlockOwner> {
-        let index = range.base as usize + (address.to_bits() - range.first.to_bits()) as usize;
+        let index = usize::try_from(range.index_of(address)?).ok()?;
         BlockOwner::from_word(self.tables.framed.get(index)?.load(Ordering::Acquire))
     }
 
@@ -184,7 +184,8 @@ impl Reader {
     }
 
     /// Copies all routes if control has changed them since `version` (0 at first); returns the new
-    /// version. In the middle of a change nothing is copied and the next call tries again.
+    /// version. On `None` nothing has changed, or control was in the middle of a change: then the next
+    /// call tries again, and what is in `routes` means nothing.
     pub fn refresh_routes(&self, version: u64, routes: &mut Vec<Route>) -> Option<u64> {
         let header = &self.tables.header[0];
         let now = header.routes_version.load(Ordering::Acquire);
@@ -201,17 +202,78 @@ impl Reader {
     }
 }
 
-/// Index into the port-block table; `None` for an address outside the range.
+/// Index into the port-block table; `None` for an address outside the range, a port below its first, or
+/// a block size with
+/// which a port would fall among the next address's blocks.
 #[inline]
 pub(crate) fn block_index(range: &PoolRange, address: Ipv4Addr, port: u16) -> Option<usize> {
-    let offset = address.to_bits().checked_sub(range.first.to_bits())?;
-    let block = u32::from(port.checked_div(range.block_size)?);
-    Some(((range.base + offset) * BLOCKS_PER_ADDRESS + block) as usize)
+    let above = port.checked_sub(range.first_port)?;
+    let block = u32::from(above.checked_div(range.block_size)?);
+    if block >= BLOCKS_PER_ADDRESS {
+        return None;
+    }
+    let at = range.index_of(address)? * u64::from(BLOCKS_PER_ADDRESS) + u64::from(block);
+    usize::try_from(at).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pools::RangeKind;
+    use crate::worker::Dataplane;
+
+    const SMALL: Capacities = Capacities {
+        access_ports: 1,
+        ports: 2,
+        workers: 1,
+        nat_addresses: 4,
+        framed_addresses: 4,
+        routes: 4,
+        next_hops: 4,
+    };
+
+    #[test]
+    fn nonsense_in_a_range_is_an_unknown_block_not_an_overflow() {
+        let range = PoolRange {
+            kind: RangeKind::Nat,
+            first: Ipv4Addr::new(10, 0, 0, 4),
+            last: Ipv4Addr::BROADCAST,
+            base: u32::MAX,
+            block_size: 64,
+            first_port: 0,
+        };
+        let beyond = block_index(&range, Ipv4Addr::BROADCAST, 65_535).unwrap();
+        let (dataplane, _publisher) = Dataplane::in_process(SMALL).unwrap();
+        let reader = dataplane.reader();
+        assert!(beyond > SMALL.nat_addresses as usize * BLOCKS_PER_ADDRESS as usize);
+        assert_eq!(
+            reader.block_owner(&range, Ipv4Addr::BROADCAST, 65_535),
+            None
+        );
+        reader.prefetch_block(&range, Ipv4Addr::BROADCAST, 65_535);
+        assert_eq!(reader.framed_owner(&range, Ipv4Addr::BROADCAST), None);
+        let before = Ipv4Addr::new(10, 0, 0, 3);
+        assert_eq!(block_index(&range, before, 0), None);
+        assert_eq!(reader.framed_owner(&range, before), None);
+        let ends = PoolRange {
+            last: range.first,
+            base: 0,
+            ..range
+        };
+        assert_eq!(block_index(&ends, Ipv4Addr::new(10, 0, 0, 5), 0), None);
+        for block_size in [0, 1, 63] {
+            let small = PoolRange {
+                block_size,
+                base: 0,
+                ..range
+            };
+            assert_eq!(
+                block_index(&small, range.first, 65_535),
+                None,
+                "{block_size}"
+            );
+        }
+    }
 
     #[test]
     fn an_owner_survives_its_word() {

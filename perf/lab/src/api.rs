@@ -1,7 +1,7 @@
 //! The gateway's REST interface and metrics, asked from inside its namespace.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use ureq::Agent;
@@ -79,39 +79,6 @@ impl<'lab> Api<'lab> {
         match self.get_raw("/metrics")? {
             (200, body) => Metrics::parse(&body),
             (status, body) => Err(self.status("GET", "/metrics", status, body)),
-        }
-    }
-
-    /// Asks again until `accept` is true of the answer to `ask`, and returns that answer: for what is only told when asked.
-    ///
-    /// # Errors
-    /// [`LabError::Timeout`] with the last answer or error after `limit`.
-    pub fn wait_until<T: std::fmt::Debug>(
-        &self,
-        what: &str,
-        limit: Duration,
-        ask: impl Fn(&Self) -> Result<T>,
-        accept: impl Fn(&T) -> bool,
-    ) -> Result<T> {
-        let end = Instant::now() + limit;
-        loop {
-            let answer = ask(self);
-            if let Ok(value) = &answer
-                && accept(value)
-            {
-                return answer;
-            }
-            if Instant::now() >= end {
-                return Err(LabError::Timeout {
-                    what: what.to_owned(),
-                    after: limit,
-                    tail: match answer {
-                        Ok(value) => format!("{value:?}"),
-                        Err(error) => error.to_string(),
-                    },
-                });
-            }
-            std::thread::sleep(Duration::from_millis(50));
         }
     }
 

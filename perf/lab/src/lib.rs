@@ -28,6 +28,7 @@ mod inject;
 mod namespace;
 mod process;
 mod topology;
+mod wait;
 pub mod www;
 
 pub use api::{Api, Metrics};
@@ -41,3 +42,4 @@ pub use process::Process;
 pub use topology::{
     ACCESS_INTERFACE, CORE_INTERFACE, EMULATOR_INTERFACE, Lab, Programs, addresses,
 };
+pub use wait::wait_until;

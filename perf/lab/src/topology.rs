@@ -13,6 +13,7 @@ use crate::guest::{GuestKernel, GuestNic, UmlGuest};
 use crate::inject::Injector;
 use crate::namespace::Namespace;
 use crate::process::Process;
+use crate::wait::wait_until;
 
 /// Addresses of the lab (RFC 5737 and RFC 6598).
 pub mod addresses {
@@ -391,6 +392,40 @@ impl Lab {
             status: output.status,
             output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         })
+    }
+
+    /// Waits until `count` more frames have reached the internet host, whoever sent them.
+    ///
+    /// # Errors
+    /// [`LabError::Timeout`] after `limit`.
+    pub fn wait_for_core_packets(&self, count: u64, limit: Duration) -> Result<()> {
+        let goal = self.core_packets()? + count;
+        wait_until(
+            &format!("{count} more frames on the core side"),
+            limit,
+            || self.core_packets(),
+            |packets| *packets >= goal,
+        )?;
+        Ok(())
+    }
+
+    fn core_packets(&self) -> Result<u64> {
+        let text = self
+            .internet
+            .ip(&format!("-j -s link show dev {CORE_INTERFACE}"))?;
+        let links: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        links[0]["stats64"]["rx"]["packets"]
+            .as_u64()
+            .ok_or_else(|| LabError::Unreadable {
+                what: format!("the counters of {CORE_INTERFACE}"),
+                text,
+            })
+    }
+
+    /// Directory of the two daemons' shared memory.
+    #[must_use]
+    pub fn shared_memory(&self) -> PathBuf {
+        Path::new("/dev/shm").join(self.name())
     }
 
     /// Captures the access side.

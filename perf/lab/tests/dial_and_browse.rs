@@ -3,7 +3,7 @@
 
 mod running_gateway;
 
-use bng_lab::{GatewayConfig, addresses, check_checksums, pppd_status, www};
+use bng_lab::{GatewayConfig, Metrics, addresses, check_checksums, pppd_status, wait_until, www};
 use running_gateway::{LIMIT, PASSWORD, USER, sessions, start, wait_for_sessions};
 use std::time::Duration;
 
@@ -97,19 +97,10 @@ fn wrong_password_is_refused_and_counted() {
         .dial_refused(LINK, USER, "looking-glass", LIMIT)
         .unwrap();
     assert_eq!(status, pppd_status::AUTH_FAILED);
-    lab.api()
-        .wait_until(
-            "PAP Nak counted",
-            LIMIT,
-            |api| api.metrics(),
-            |now| {
-                let name = "bng_pppoe_outcomes_total";
-                now.sum(name, &[("outcome", "pap_nak")])
-                    - before.sum(name, &[("outcome", "pap_nak")])
-                    == 1.0
-            },
-        )
-        .unwrap();
+    let naks =
+        |metrics: &Metrics| metrics.sum("bng_pppoe_outcomes_total", &[("outcome", "pap_nak")]);
+    let one_more = |now: &Metrics| naks(now) - naks(&before) == 1.0;
+    wait_until("PAP Nak counted", LIMIT, || lab.api().metrics(), one_more).unwrap();
     assert_eq!(sessions(&lab).len(), 0);
     // The right one works right after.
     lab.client()

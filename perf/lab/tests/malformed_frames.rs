@@ -5,7 +5,7 @@ mod running_gateway;
 
 use std::collections::BTreeMap;
 
-use bng_lab::GatewayConfig;
+use bng_lab::{GatewayConfig, wait_until};
 use running_gateway::{LIMIT, drops_since, engine_drops_since, sessions, start};
 
 const CLIENT: [u8; 6] = [0x02, 0, 0, 0, 0, 0x66];
@@ -181,24 +181,18 @@ fn every_malformed_frame_raises_its_counter_and_gets_no_reply() {
     }
 
     let wanted = (expected(&dataplane), expected(&engine));
-    let counted = lab
-        .api()
-        .wait_until(
-            "all frames counted",
-            LIMIT,
-            |api| {
-                let now = api.metrics()?;
-                Ok((
-                    drops_since(&before, &now),
-                    engine_drops_since(&before, &now),
-                ))
-            },
-            |counted| {
-                counted.0.values().sum::<f64>() >= dataplane.len() as f64
-                    && counted.1.values().sum::<f64>() >= engine.len() as f64
-            },
-        )
-        .unwrap();
+    let all = (dataplane.len() + engine.len()) as f64;
+    let count = || {
+        let now = lab.api().metrics()?;
+        Ok((
+            drops_since(&before, &now),
+            engine_drops_since(&before, &now),
+        ))
+    };
+    let counted = wait_until("all frames counted", LIMIT, count, |(dataplane, engine)| {
+        dataplane.values().chain(engine.values()).sum::<f64>() >= all
+    })
+    .unwrap();
     assert_eq!(counted, wanted);
 
     // All have been looked at. A well-formed PADI now gets its PADO, and nothing came before that.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bng_lab::{Daemon, GatewayConfig, Lab, Metrics, Programs};
+use bng_lab::{Daemon, GatewayConfig, Lab, Metrics, Programs, wait_until};
 use serde::Deserialize;
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -50,17 +50,13 @@ pub(crate) fn sessions(lab: &Lab) -> BTreeMap<String, Session> {
         .collect()
 }
 
-/// Waits until exactly `count` sessions are listed, and returns them.
+/// Waits until exactly `count` sessions are listed and all are up, and returns them.
 pub(crate) fn wait_for_sessions(lab: &Lab, count: usize) -> BTreeMap<String, Session> {
-    let what = format!("{count} sessions");
-    lab.api()
-        .wait_until(
-            &what,
-            LIMIT,
-            |_| Ok(sessions(lab)),
-            |sessions| sessions.len() == count,
-        )
-        .unwrap()
+    let what = format!("{count} sessions that are up");
+    let up = |all: &BTreeMap<String, Session>| {
+        all.len() == count && all.values().all(|s| s.state == "forwarding")
+    };
+    wait_until(&what, LIMIT, || Ok(sessions(lab)), up).unwrap()
 }
 
 /// Frames the dataplane dropped since `before`, by reason.
@@ -80,4 +76,12 @@ fn by_label(before: &Metrics, now: &Metrics, name: &str, label: &str) -> BTreeMa
     }
     changes.retain(|_, count| *count != 0.0);
     changes
+}
+
+/// Waits until `/healthz` says `status`, and returns its text.
+pub(crate) fn wait_for_health(lab: &Lab, status: &str) -> String {
+    let what = format!("/healthz says {status}");
+    let wanted = format!("\"status\":\"{status}\"");
+    let says = |text: &String| text.replace(' ', "").contains(&wanted);
+    wait_until(&what, LIMIT, || Ok(lab.api().get_raw("/healthz")?.1), says).unwrap()
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::codec::frame::{self, Body, LinkHeader};
 use crate::codec::lcp::DEFAULT_MRU;
-use crate::config::{Config, ConfigError, PortConfig};
+use crate::config::{Config, ConfigError, MIN_MRU_FLOOR, PortConfig};
 use crate::context::{Context, Lower};
 use crate::cookie::{CookieJar, keyed_digest};
 use crate::counters::{Counters, Outcome, TerminateCause};
@@ -47,13 +47,12 @@ pub enum AdoptError {
         /// The id.
         session_id: u16,
     },
-    /// An MRU is outside what the port carries or below the floor.
-    #[error("MRU {mru} is not within {floor} to {max}")]
+    /// An MRU is outside what the port carries. The configured floor may have been raised meanwhile, so it does not
+    /// count here.
+    #[error("MRU {mru} is not within {MIN_MRU_FLOOR} to {max}")]
     Mru {
         /// The record's MRU.
         mru: u16,
-        /// Configured floor.
-        floor: u16,
         /// What the port carries.
         max: u16,
     },
@@ -283,10 +282,10 @@ impl AccessConcentrator {
             .ports
             .get_mut(&session.port)
             .ok_or(AdoptError::PortUnknown(session.port))?;
-        let (floor, max) = (self.config.mru_floor, port.config.max_mru());
+        let max = port.config.max_mru();
         for mru in [record.link_mru, record.our_mru, record.peer_mru] {
-            if mru < floor || mru > max {
-                return Err(AdoptError::Mru { mru, floor, max });
+            if mru < MIN_MRU_FLOOR || mru > max {
+                return Err(AdoptError::Mru { mru, max });
             }
         }
         if !port.ids.claim(session.session_id, session.generation, slot) {

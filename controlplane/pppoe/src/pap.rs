@@ -139,10 +139,11 @@ impl Authenticator {
     pub(crate) fn decide(
         &mut self,
         accepted: bool,
-        message: Vec<u8>,
+        mut message: Vec<u8>,
         lower: &Lower,
         cx: &mut Context<'_>,
     ) {
+        message.truncate(usize::from(u8::MAX));
         if let State::Pending { id, .. } = self.state {
             reply(id, accepted, &message, lower, cx);
             self.state = State::Decided { accepted, message };

@@ -472,3 +472,15 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_session_with_its_names_and_indices_stays_within_2_kib() {
+        let names = 3 * 64 + 255;
+        let indices = 256;
+        assert!(core::mem::size_of::<Session>() + names + indices <= 2_048);
+    }
+}

@@ -93,10 +93,9 @@ impl Session {
             protocol::PAP if self.phase == Phase::Authenticate => {
                 self.terminate(TerminateCause::AuthRefused, cx);
             }
+            // Nothing more of this protocol may be sent (RFC 1661 section 5.7), and there is no other one.
             protocol::IPCP if self.phase == Phase::Network => {
-                let event = automaton::Event::RejectFatal;
-                let step = self.ipcp.event(event, &mut self.lower, cx);
-                self.after_ipcp(step, TerminateCause::IpcpRefused, cx);
+                self.terminate(TerminateCause::IpcpRefused, cx);
             }
             _ => {}
         }
@@ -183,6 +182,9 @@ impl Session {
             _ => TerminateCause::IpcpRefused,
         };
         self.after_ipcp(step, cause, cx);
+        if packet.code == code::CODE_REJECT && self.ipcp.state() == State::Stopping {
+            self.terminate(TerminateCause::IpcpRefused, cx);
+        }
         Ok(())
     }
 

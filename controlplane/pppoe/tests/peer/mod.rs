@@ -1,6 +1,8 @@
 //! A small client and a world in virtual time around the engine.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod storm;
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -14,14 +16,14 @@ use bng_pppoe::{
 use bng_wire::pppoe::{code, protocol};
 use bng_wire::{MacAddr, VlanStack, VlanTag};
 
-pub const PORT: PortId = PortId(0);
-pub const AC_MAC: MacAddr = MacAddr([2, 0xac, 0, 0, 0, 1]);
-pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-pub const FRAMED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 77);
-pub const DNS1: Ipv4Addr = Ipv4Addr::new(9, 9, 9, 9);
-pub const DNS2: Ipv4Addr = Ipv4Addr::new(1, 1, 1, 1);
+pub(crate) const PORT: PortId = PortId(0);
+pub(crate) const AC_MAC: MacAddr = MacAddr([2, 0xac, 0, 0, 0, 1]);
+pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub(crate) const FRAMED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 77);
+pub(crate) const DNS1: Ipv4Addr = Ipv4Addr::new(9, 9, 9, 9);
+pub(crate) const DNS2: Ipv4Addr = Ipv4Addr::new(1, 1, 1, 1);
 
-pub fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config {
         ports: vec![
             PortConfig {
@@ -39,7 +41,7 @@ pub fn config() -> Config {
     }
 }
 
-pub fn grant() -> Grant {
+pub(crate) fn grant() -> Grant {
     Grant {
         framed_ip: FRAMED,
         gateway_ip: GATEWAY,
@@ -50,27 +52,27 @@ pub fn grant() -> Grant {
     }
 }
 
-pub fn accept() -> AuthVerdict {
+pub(crate) fn accept() -> AuthVerdict {
     AuthVerdict::Accept {
         grant: grant(),
         message: b"welcome".to_vec(),
     }
 }
 
-pub fn reject(cause: RejectCause) -> AuthVerdict {
+pub(crate) fn reject(cause: RejectCause) -> AuthVerdict {
     AuthVerdict::Reject {
         cause,
         message: b"no".to_vec(),
     }
 }
 
-pub fn tag(tpid: u16, tci: u16) -> VlanTag {
+pub(crate) fn tag(tpid: u16, tci: u16) -> VlanTag {
     VlanTag { tpid, tci }
 }
 
 /// How the world answers an `AuthRequest`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Aaa {
+pub(crate) enum Aaa {
     /// Accepts password "secret".
     Users,
     /// Always this verdict.
@@ -80,19 +82,19 @@ pub enum Aaa {
 }
 
 /// The engine, its driver and the clock.
-pub struct World {
-    pub ac: AccessConcentrator,
-    pub now: Time,
-    pub aaa: Aaa,
-    pub grant: Grant,
-    pub auto_release: bool,
-    pub events: Vec<Event>,
-    pub auth: Vec<AuthRequest>,
-    pub last_drop: Option<DropReason>,
+pub(crate) struct World {
+    pub(crate) ac: AccessConcentrator,
+    pub(crate) now: Time,
+    pub(crate) aaa: Aaa,
+    pub(crate) grant: Grant,
+    pub(crate) auto_release: bool,
+    pub(crate) events: Vec<Event>,
+    pub(crate) auth: Vec<AuthRequest>,
+    pub(crate) last_drop: Option<DropReason>,
 }
 
 impl World {
-    pub fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         let now = Time::from_millis(1_000_000);
         World {
             ac: AccessConcentrator::new(config, now, [42; 32]).unwrap(),
@@ -107,7 +109,7 @@ impl World {
     }
 
     /// Takes events and frames as a driver does, answering AAA at once.
-    pub fn drain(&mut self) -> Vec<Transmit> {
+    pub(crate) fn drain(&mut self) -> Vec<Transmit> {
         let mut out = vec![];
         loop {
             let mut idle = true;
@@ -152,13 +154,13 @@ impl World {
         }
     }
 
-    pub fn feed_on(&mut self, port: PortId, bytes: &[u8]) -> Vec<Transmit> {
+    pub(crate) fn feed_on(&mut self, port: PortId, bytes: &[u8]) -> Vec<Transmit> {
         self.last_drop = self.ac.handle_frame(self.now, port, bytes);
         self.drain()
     }
 
     /// One frame in on port 0, the frames it causes out.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         self.feed_on(PORT, bytes)
             .into_iter()
             .map(|t| t.frame)
@@ -166,7 +168,7 @@ impl World {
     }
 
     /// Lets time pass, firing every timer at its own moment; the frames sent meanwhile, with their times.
-    pub fn pass(&mut self, millis: u64) -> Vec<(u64, Vec<u8>)> {
+    pub(crate) fn pass(&mut self, millis: u64) -> Vec<(u64, Vec<u8>)> {
         let end = Time::from_millis(self.now.as_millis() + millis);
         let begin = self.now.as_millis();
         let mut out = vec![];
@@ -180,26 +182,26 @@ impl World {
         out
     }
 
-    pub fn count(&self, outcome: Outcome) -> u64 {
+    pub(crate) fn count(&self, outcome: Outcome) -> u64 {
         self.ac.counters().outcome(outcome)
     }
 
-    pub fn dropped(&self, reason: DropReason) -> u64 {
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
         self.ac.counters().dropped(reason)
     }
 
-    pub fn ended(&self, cause: TerminateCause) -> u64 {
+    pub(crate) fn ended(&self, cause: TerminateCause) -> u64 {
         self.ac.counters().ended(cause)
     }
 
-    pub fn session(&self) -> SessionRef {
+    pub(crate) fn session(&self) -> SessionRef {
         let mut all = self.ac.sessions();
         let session = all.next().expect("a session").session;
         assert!(all.next().is_none(), "one session");
         session
     }
 
-    pub fn down_cause(&self) -> Option<TerminateCause> {
+    pub(crate) fn down_cause(&self) -> Option<TerminateCause> {
         self.events.iter().find_map(|e| match e {
             Event::SessionDown { cause, .. } => Some(*cause),
             _ => None,
@@ -207,7 +209,7 @@ impl World {
     }
 
     /// Short names of the events so far.
-    pub fn event_names(&self) -> Vec<&'static str> {
+    pub(crate) fn event_names(&self) -> Vec<&'static str> {
         self.events
             .iter()
             .map(|e| match e {
@@ -223,36 +225,36 @@ impl World {
 
 /// What a client does when it is not asked otherwise, and what it has seen.
 #[derive(Clone, Debug)]
-pub struct Client {
-    pub port: PortId,
-    pub ac_mac: MacAddr,
-    pub mac: MacAddr,
-    pub vlans: VlanStack,
-    pub host_uniq: Vec<u8>,
-    pub service_name: Vec<u8>,
-    pub max_payload: Option<u16>,
-    pub name: Vec<u8>,
-    pub password: Vec<u8>,
+pub(crate) struct Client {
+    pub(crate) port: PortId,
+    pub(crate) ac_mac: MacAddr,
+    pub(crate) mac: MacAddr,
+    pub(crate) vlans: VlanStack,
+    pub(crate) host_uniq: Vec<u8>,
+    pub(crate) service_name: Vec<u8>,
+    pub(crate) max_payload: Option<u16>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) password: Vec<u8>,
     /// Extra LCP options of the first request, dropped once rejected.
-    pub extra_lcp: Vec<u8>,
-    pub mru: u16,
-    pub magic: u32,
-    pub ip: Ipv4Addr,
-    pub insists_on_ip: bool,
-    pub answers_echo: bool,
-    pub cookie: Vec<u8>,
-    pub session_id: u16,
-    pub id: u8,
-    pub lcp_acked: (bool, bool),
-    pub dns: Vec<(u8, Ipv4Addr)>,
-    pub ipcp_acked: (bool, bool),
-    pub pap_reply: Option<u8>,
-    pub ended: bool,
-    pub seen: Vec<(u16, u8)>,
+    pub(crate) extra_lcp: Vec<u8>,
+    pub(crate) mru: u16,
+    pub(crate) magic: u32,
+    pub(crate) ip: Ipv4Addr,
+    pub(crate) insists_on_ip: bool,
+    pub(crate) answers_echo: bool,
+    pub(crate) cookie: Vec<u8>,
+    pub(crate) session_id: u16,
+    pub(crate) id: u8,
+    pub(crate) lcp_acked: (bool, bool),
+    pub(crate) dns: Vec<(u8, Ipv4Addr)>,
+    pub(crate) ipcp_acked: (bool, bool),
+    pub(crate) pap_reply: Option<u8>,
+    pub(crate) ended: bool,
+    pub(crate) seen: Vec<(u16, u8)>,
 }
 
 impl Client {
-    pub fn new(number: u16) -> Self {
+    pub(crate) fn new(number: u16) -> Self {
         let [high, low] = number.to_be_bytes();
         Client {
             port: PORT,
@@ -282,7 +284,7 @@ impl Client {
         }
     }
 
-    pub fn link(&self) -> LinkHeader {
+    pub(crate) fn link(&self) -> LinkHeader {
         LinkHeader {
             dst: self.ac_mac,
             src: self.mac,
@@ -303,11 +305,11 @@ impl Client {
         tags.finish()
     }
 
-    pub fn padi(&self) -> Vec<u8> {
+    pub(crate) fn padi(&self) -> Vec<u8> {
         self.padi_with(&self.discovery_tags(false))
     }
 
-    pub fn padi_with(&self, tags: &[u8]) -> Vec<u8> {
+    pub(crate) fn padi_with(&self, tags: &[u8]) -> Vec<u8> {
         let link = LinkHeader {
             dst: MacAddr::BROADCAST,
             ..self.link()
@@ -315,31 +317,31 @@ impl Client {
         frame::discovery(&link, code::PADI, 0, tags).unwrap()
     }
 
-    pub fn padr(&self) -> Vec<u8> {
+    pub(crate) fn padr(&self) -> Vec<u8> {
         self.padr_with(&self.discovery_tags(true))
     }
 
-    pub fn padr_with(&self, tags: &[u8]) -> Vec<u8> {
+    pub(crate) fn padr_with(&self, tags: &[u8]) -> Vec<u8> {
         frame::discovery(&self.link(), code::PADR, 0, tags).unwrap()
     }
 
-    pub fn padt(&self) -> Vec<u8> {
+    pub(crate) fn padt(&self) -> Vec<u8> {
         frame::discovery(&self.link(), code::PADT, self.session_id, &[]).unwrap()
     }
 
-    pub fn ppp(&self, protocol: u16, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn ppp(&self, protocol: u16, payload: &[u8]) -> Vec<u8> {
         frame::session(&self.link(), self.session_id, protocol, payload).unwrap()
     }
 
-    pub fn lcp(&self, code: u8, id: u8, data: &[u8]) -> Vec<u8> {
+    pub(crate) fn lcp(&self, code: u8, id: u8, data: &[u8]) -> Vec<u8> {
         self.ppp(protocol::LCP, &control::write(code, id, data))
     }
 
-    pub fn ipcp(&self, code: u8, id: u8, data: &[u8]) -> Vec<u8> {
+    pub(crate) fn ipcp(&self, code: u8, id: u8, data: &[u8]) -> Vec<u8> {
         self.ppp(protocol::IPCP, &control::write(code, id, data))
     }
 
-    pub fn pap(&self, id: u8) -> Vec<u8> {
+    pub(crate) fn pap(&self, id: u8) -> Vec<u8> {
         let credentials = pap::Credentials {
             name: &self.name,
             password: &self.password,
@@ -347,7 +349,7 @@ impl Client {
         self.ppp(protocol::PAP, &pap::write_request(id, credentials))
     }
 
-    pub fn lcp_options(&self) -> Vec<u8> {
+    pub(crate) fn lcp_options(&self) -> Vec<u8> {
         let mut list = vec![];
         put_option(&mut list, lcp::option::MRU, &self.mru.to_be_bytes());
         list.extend_from_slice(&self.extra_lcp);
@@ -359,12 +361,12 @@ impl Client {
         list
     }
 
-    pub fn lcp_request(&mut self) -> Vec<u8> {
+    pub(crate) fn lcp_request(&mut self) -> Vec<u8> {
         self.id = self.id.wrapping_add(1);
         self.lcp(lcp::code::CONFIGURE_REQUEST, self.id, &self.lcp_options())
     }
 
-    pub fn ipcp_request(&mut self) -> Vec<u8> {
+    pub(crate) fn ipcp_request(&mut self) -> Vec<u8> {
         self.id = self.id.wrapping_add(1);
         let mut list = vec![];
         put_option(&mut list, ipcp::option::IP_ADDRESS, &self.ip.octets());
@@ -384,7 +386,7 @@ impl Client {
     }
 
     /// Reacts to a frame as a client does.
-    pub fn react(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
+    pub(crate) fn react(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         let Frame {
             dst, vlans, body, ..
         } = frame::parse(bytes).unwrap();
@@ -514,7 +516,7 @@ impl Client {
     }
 
     /// Exchanges frames with the engine until neither has anything to say.
-    pub fn converse(&mut self, world: &mut World, first: Vec<Vec<u8>>) {
+    pub(crate) fn converse(&mut self, world: &mut World, first: Vec<Vec<u8>>) {
         let mut wire: std::collections::VecDeque<Vec<u8>> = first.into();
         for _ in 0..200 {
             let Some(bytes) = wire.pop_front() else {
@@ -529,13 +531,13 @@ impl Client {
     }
 
     /// From PADI to where the client's behaviour leads.
-    pub fn dial(&mut self, world: &mut World) {
+    pub(crate) fn dial(&mut self, world: &mut World) {
         let padi = self.padi();
         self.converse(world, vec![padi]);
     }
 
     /// Discovery only: the session exists, our client is silent; the engine's first frames.
-    pub fn discover(&mut self, world: &mut World) -> Vec<Vec<u8>> {
+    pub(crate) fn discover(&mut self, world: &mut World) -> Vec<Vec<u8>> {
         let pado = world.feed_on(self.port, &self.padi());
         self.react(&pado[0].frame);
         let frames = world.feed_on(self.port, &self.padr());
@@ -544,7 +546,7 @@ impl Client {
     }
 
     /// Discovery and LCP, up to where credentials are due.
-    pub fn link_up(&mut self, world: &mut World) {
+    pub(crate) fn link_up(&mut self, world: &mut World) {
         let frames = self.discover(world);
         let request = self.lcp_request();
         let ours = as_control(&frames[1]).1;
@@ -558,7 +560,7 @@ impl Client {
 }
 
 /// Protocol and control packet of a session-stage frame.
-pub fn as_control(bytes: &[u8]) -> (u16, ControlPacket<'_>) {
+pub(crate) fn as_control(bytes: &[u8]) -> (u16, ControlPacket<'_>) {
     match frame::parse(bytes).unwrap().body {
         Body::Session {
             protocol, payload, ..
@@ -568,7 +570,7 @@ pub fn as_control(bytes: &[u8]) -> (u16, ControlPacket<'_>) {
 }
 
 /// Code, session id and a tag lookup of a discovery frame.
-pub fn as_discovery(bytes: &[u8]) -> (u8, u16, bng_pppoe::codec::Tags<'_>) {
+pub(crate) fn as_discovery(bytes: &[u8]) -> (u8, u16, bng_pppoe::codec::Tags<'_>) {
     match frame::parse(bytes).unwrap().body {
         Body::Discovery {
             code,

@@ -1,0 +1,383 @@
+//! A script of bytes played against the engine with the invariants of a session's life checked at every step.
+//!
+//! The same code serves the property tests and the coverage-guided fuzz target.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bng_pppoe::codec::frame::{self, Body};
+use bng_pppoe::codec::{ControlPacket, lcp, tags::kind};
+use bng_pppoe::{
+    AccessConcentrator, AuthVerdict, Event, NetworkDownReason, PortId, RejectCause, SessionRef,
+    TerminateCause, Time, Transmit,
+};
+use bng_wire::pppoe::{code, protocol};
+use bng_wire::{VlanStack, ethernet};
+
+use super::{Client, config, grant, tag};
+
+/// What the driver knows of one session.
+#[derive(Clone, Copy, Debug, Default)]
+struct Life {
+    /// The verdict asked for, if any.
+    asked: Option<u32>,
+    accepted: bool,
+    up: bool,
+    was_up: bool,
+    down: bool,
+}
+
+/// The bytes of a script, taken one by one; zero when used up.
+struct Script<'a>(&'a [u8]);
+
+impl<'a> Script<'a> {
+    fn byte(&mut self) -> u8 {
+        match self.0.split_first() {
+            Some((first, rest)) => {
+                self.0 = rest;
+                *first
+            }
+            None => 0,
+        }
+    }
+
+    fn word(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+
+    fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+}
+
+/// Identifier and options of a Configure-Request of the engine.
+type Asked = Option<(u8, Vec<u8>)>;
+
+struct Storm {
+    ac: AccessConcentrator,
+    now: Time,
+    clients: Vec<Client>,
+    /// Latest Configure-Request of the engine per client: LCP and IPCP.
+    asked: Vec<[Asked; 2]>,
+    lives: BTreeMap<SessionRef, Life>,
+    withdrawn: Vec<SessionRef>,
+    largest: usize,
+}
+
+/// Plays a script and returns how many sessions reached the network phase; panics when an invariant is broken.
+pub(crate) fn play(script: &[u8]) -> usize {
+    let config = config();
+    let mtu = config.ports.iter().map(|p| p.mtu).max().unwrap_or(0);
+    let now = Time::from_millis(5_000);
+    let mut clients: Vec<_> = (1..=4).map(Client::new).collect();
+    clients[1].vlans = VlanStack::single(tag(0x8100, 7));
+    clients[2].vlans = VlanStack::double(tag(0x88a8, 7), tag(0x8100, 8));
+    clients[3].port = PortId(1);
+    clients[3].ac_mac = config.ports[1].mac;
+    clients[3].max_payload = Some(1500);
+    let mut storm = Storm {
+        ac: AccessConcentrator::new(config, now, [3; 32]).unwrap(),
+        now,
+        asked: vec![[None, None]; clients.len()],
+        clients,
+        lives: BTreeMap::new(),
+        withdrawn: vec![],
+        largest: ethernet::ETH_LEN + 2 * ethernet::TAG_LEN + usize::from(mtu),
+    };
+    let mut script = Script(script);
+    while !script.0.is_empty() {
+        storm.step(&mut script);
+    }
+    storm.finish()
+}
+
+impl Storm {
+    fn step(&mut self, script: &mut Script<'_>) {
+        let op = script.byte();
+        let who = usize::from(script.byte()) % self.clients.len();
+        let client = &mut self.clients[who];
+        let mut bytes = match op % 16 {
+            0 => client.padi(),
+            1 => client.padr(),
+            2 => client.padt(),
+            3 => client.lcp_request(),
+            4 => match &self.asked[who][0] {
+                Some((id, data)) => client.lcp(lcp::code::CONFIGURE_ACK, *id, data),
+                None => return,
+            },
+            5 => client.pap(script.byte()),
+            6 => {
+                client.ip = super::FRAMED;
+                client.dns.clear();
+                client.ipcp_request()
+            }
+            7 => match &self.asked[who][1] {
+                Some((id, data)) => client.ipcp(lcp::code::CONFIGURE_ACK, *id, data),
+                None => return,
+            },
+            8 => {
+                let (code, id, len) = (script.byte() % 16, script.byte(), script.byte() % 64);
+                client.lcp(code, id, script.bytes(len.into()))
+            }
+            9 => {
+                let (code, id, len) = (script.byte() % 16, script.byte(), script.byte() % 64);
+                client.ipcp(code, id, script.bytes(len.into()))
+            }
+            10 => {
+                let (proto, len) = (script.word() & 0xfeff, script.byte());
+                client.ppp(proto, script.bytes(len.into()))
+            }
+            11 => {
+                let len = script.byte();
+                script.bytes(len.into()).to_vec()
+            }
+            12 => {
+                self.pass(u64::from(script.word()));
+                return;
+            }
+            13 => {
+                let cause = TerminateCause::ALL[usize::from(script.byte()) % 5];
+                if let Some(session) = self.pick(script.byte()) {
+                    self.ac.terminate(self.now, session, cause);
+                    self.drain(8);
+                }
+                return;
+            }
+            14 => {
+                self.decide(script.byte(), script.byte());
+                return;
+            }
+            _ => {
+                if let Some(session) = self.pick(script.byte()) {
+                    self.ac.note_traffic(self.now, session);
+                }
+                if let Some(session) = self.withdrawn.pop() {
+                    assert!(self.ac.release(self.now, session));
+                }
+                return;
+            }
+        };
+        // Three frames in sixteen are damaged: a byte changed, the tail cut off, or bytes added.
+        match op / 16 {
+            0 => {
+                let at = usize::from(script.word()) % bytes.len().max(1);
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = script.byte();
+                }
+            }
+            1 => bytes.truncate(usize::from(script.word()) % (bytes.len() + 1)),
+            2 => bytes.extend_from_slice(script.bytes(40)),
+            _ => {}
+        }
+        self.feed(who, &bytes);
+    }
+
+    fn pick(&self, number: u8) -> Option<SessionRef> {
+        let count = self.lives.len().max(1);
+        self.lives.keys().nth(usize::from(number) % count).copied()
+    }
+
+    fn feed(&mut self, who: usize, bytes: &[u8]) {
+        self.now = self.now + Duration::from_millis(1);
+        let live = self.ac.sessions().count();
+        let port = self.clients[who].port;
+        let dropped = self.ac.handle_frame(self.now, port, bytes);
+        let frames = self.drain(4);
+        if dropped.is_some_and(|reason| reason.is_malformed()) {
+            assert_eq!(frames, 0, "a reply to a malformed frame: {dropped:?}");
+            assert_eq!(
+                self.ac.sessions().count(),
+                live,
+                "{dropped:?} changed something"
+            );
+        }
+    }
+
+    fn pass(&mut self, millis: u64) {
+        let end = self.now + Duration::from_millis(millis);
+        while let Some(deadline) = self.ac.poll_timeout().filter(|d| *d <= end) {
+            self.now = self.now.max(deadline);
+            self.ac.handle_timeout(self.now);
+            self.drain(usize::MAX);
+            assert!(
+                self.ac.poll_timeout().is_none_or(|next| next > self.now),
+                "progress"
+            );
+        }
+        self.now = end;
+    }
+
+    fn decide(&mut self, number: u8, verdict: u8) {
+        let Some(session) = self.pick(number) else {
+            return;
+        };
+        let attempt = self.lives[&session].asked.unwrap_or(u32::from(verdict));
+        let accept = verdict < 200;
+        let answer = if accept {
+            AuthVerdict::Accept {
+                grant: grant(),
+                message: vec![b'm'; verdict.into()],
+            }
+        } else {
+            AuthVerdict::Reject {
+                cause: RejectCause::Policy,
+                message: vec![],
+            }
+        };
+        if self
+            .ac
+            .handle_auth(self.now, session, attempt, answer)
+            .is_ok()
+        {
+            let life = self.lives.get_mut(&session).expect("a known session");
+            assert_eq!(
+                life.asked,
+                Some(attempt),
+                "a verdict nobody asked for was taken"
+            );
+            life.asked = None;
+            life.accepted = accept;
+        }
+        self.drain(8);
+    }
+
+    /// Takes events and frames; checks the order of events and the bounds of frames. The number of frames.
+    fn drain(&mut self, most: usize) -> usize {
+        while let Some(event) = self.ac.poll_event() {
+            self.note(event);
+        }
+        let mut frames = 0;
+        while let Some(transmit) = self.ac.poll_transmit() {
+            self.learn(&transmit);
+            frames += 1;
+        }
+        assert!(frames <= most, "{frames} frames for one input");
+        assert!(self.ac.poll_event().is_none());
+        frames
+    }
+
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::SessionStarted { session, .. } => {
+                assert!(self.lives.insert(session, Life::default()).is_none());
+            }
+            Event::AuthRequest(request) => {
+                let life = self
+                    .lives
+                    .get_mut(&request.session)
+                    .expect("started before");
+                assert!(!life.down && !life.up && !life.accepted);
+                life.asked = Some(request.attempt);
+            }
+            Event::SessionUp(record) => {
+                let life = self.lives.get_mut(&record.session).expect("started before");
+                assert!(
+                    life.accepted && !life.up && !life.down,
+                    "up without authentication"
+                );
+                assert!(record.peer_mru <= record.link_mru && record.our_mru <= record.link_mru);
+                (life.up, life.was_up) = (true, true);
+            }
+            Event::NetworkDown { session, reason } => {
+                let life = self.lives.get_mut(&session).expect("started before");
+                assert!(life.up && !life.down);
+                life.up = false;
+                life.accepted = reason == NetworkDownReason::IpcpRenegotiation;
+            }
+            Event::SessionDown {
+                session, was_up, ..
+            } => {
+                let life = self.lives.get_mut(&session).expect("started before");
+                assert!(!life.up && !life.down);
+                assert_eq!(life.was_up, was_up);
+                life.down = true;
+                self.withdrawn.push(session);
+            }
+        }
+    }
+
+    fn learn(&mut self, transmit: &Transmit) {
+        assert!(
+            transmit.frame.len() <= self.largest,
+            "{} bytes",
+            transmit.frame.len()
+        );
+        let frame = frame::parse(&transmit.frame).expect("the engine sends well-formed frames");
+        let to = |c: &Client| c.port == transmit.port && c.mac == frame.dst;
+        let Some(who) = self.clients.iter().position(to) else {
+            return;
+        };
+        match frame.body {
+            Body::Discovery {
+                code: code::PADO,
+                tags,
+                ..
+            } => {
+                self.clients[who].cookie = tags.find(kind::AC_COOKIE).unwrap_or(&[]).to_vec();
+            }
+            Body::Discovery {
+                code: code::PADS,
+                session_id,
+                ..
+            } if session_id != 0 => {
+                self.clients[who].session_id = session_id;
+                self.asked[who] = [None, None];
+            }
+            Body::Discovery { .. } => {}
+            Body::Session {
+                protocol: proto,
+                payload,
+                ..
+            } => {
+                let packet = ControlPacket::parse(payload).expect("well-formed");
+                let at = match (proto, packet.code) {
+                    (protocol::LCP, lcp::code::CONFIGURE_REQUEST) => 0,
+                    (protocol::IPCP, lcp::code::CONFIGURE_REQUEST) => 1,
+                    _ => return,
+                };
+                self.asked[who][at] = Some((packet.id, packet.data.to_vec()));
+            }
+        }
+    }
+
+    /// Everything ends: nothing may be left behind.
+    fn finish(mut self) -> usize {
+        let all: Vec<_> = self.ac.sessions().map(|s| s.session).collect();
+        for session in all {
+            assert!(
+                self.ac
+                    .terminate(self.now, session, TerminateCause::Shutdown)
+            );
+        }
+        self.drain(usize::MAX);
+        self.pass(1_000_000);
+        for session in core::mem::take(&mut self.withdrawn) {
+            assert!(self.ac.release(self.now, session));
+        }
+        assert!(self.lives.values().all(|life| life.down && !life.up));
+        assert_eq!(self.ac.sessions().count(), 0);
+        assert_eq!(self.ac.half_open(), 0);
+        assert_eq!(self.ac.awaiting_release(), 0);
+        assert_eq!(self.ac.poll_timeout(), None);
+        self.lives.values().filter(|life| life.was_up).count()
+    }
+}
+
+/// A script that dials client `who` up to the network phase, as seed and as prefix.
+pub(crate) fn dial_script(who: u8) -> Vec<u8> {
+    let op = |op: u8| 0xf0 | op;
+    let mut script = vec![];
+    for step in [0, 1, 4, 3] {
+        script.extend_from_slice(&[op(step), who]);
+    }
+    script.extend_from_slice(&[op(5), who, 1]);
+    for number in 0..4 {
+        script.extend_from_slice(&[op(14), who, number, 10]);
+    }
+    for step in [7, 6] {
+        script.extend_from_slice(&[op(step), who]);
+    }
+    script
+}

@@ -1,2 +1,44 @@
 //! Benchmarks, subscriber emulator and traffic reflector.
-fn main() {}
+//!
+//! ```text
+//! bng-perf dial      many subscribers over an interface: sessions, traffic, losses     -> dial/
+//! bng-perf reflect   the other end of their traffic                                    -> reflect.rs
+//! bng-perf fastpath  the real pipeline beside a MAC-forward loop, in memory            -> fastpath/
+//! ```
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod dial;
+mod pacing;
+mod probe;
+mod reflect;
+mod sequence;
+
+/// Benchmarks, subscriber emulator and traffic reflector of ironbng.
+#[derive(Debug, Parser)]
+#[command(name = "bng-perf", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Dial in many subscribers and send traffic through their sessions.
+    Dial(Box<dial::DialArgs>),
+    /// Send datagrams of `dial` back and count them.
+    Reflect(reflect::ReflectArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Dial(args) => dial::run(&args),
+        Command::Reflect(args) => reflect::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("bng-perf: {error:#}");
+        ExitCode::from(2)
+    })
+}

@@ -1,0 +1,470 @@
+//! The emulator against the real access concentrator, in virtual time, over a wire that loses, repeats and reorders.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+use bng_pppoe::codec::frame::{self, Body, LinkHeader};
+use bng_pppoe::{
+    AccessConcentrator, AuthVerdict, Config, Event, Grant, PortConfig, PortId, RejectCause,
+    SessionRef, TerminateCause, Time,
+};
+use bng_wire::pppoe::protocol;
+use bng_wire::{MacAddr, VlanStack};
+
+use super::client::{ClientSettings, EndCause, Phase};
+use super::emulator::{Emulator, Plan, Stage, TrafficPlan};
+use crate::probe::{Probe, StreamReport};
+use crate::sequence::SequenceTracker;
+
+const AC_MAC: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 1]);
+const REFLECTOR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 10), 7_000);
+const DNS: [Option<Ipv4Addr>; 2] = [
+    Some(Ipv4Addr::new(9, 9, 9, 9)),
+    Some(Ipv4Addr::new(9, 9, 9, 10)),
+];
+
+/// What the wire does to one frame in so many.
+#[derive(Clone, Copy, Default)]
+struct Weather {
+    lose: u64,
+    repeat: u64,
+    delay: u64,
+    /// Whether data is treated like control frames.
+    data_too: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Towards {
+    Concentrator,
+    Subscribers,
+}
+
+type InFlight = Reverse<(Duration, u64, Towards, Vec<u8>)>;
+
+struct World {
+    now: Duration,
+    run: Emulator,
+    engine: AccessConcentrator,
+    wire: BinaryHeap<InFlight>,
+    order: u64,
+    random: u64,
+    weather: Weather,
+    seen: BTreeMap<u32, SequenceTracker>,
+    sessions: Vec<SessionRef>,
+    /// Frames of data the wire lost on the way up and down.
+    lost_data: [u64; 2],
+    addresses: u32,
+    user_names: Vec<Vec<u8>>,
+}
+
+fn plan(sessions: u32) -> Plan {
+    Plan {
+        sessions,
+        first: 0,
+        rate: 200.0,
+        hold: Duration::ZERO,
+        traffic: None,
+        leave_up: false,
+    }
+}
+
+fn traffic() -> TrafficPlan {
+    TrafficPlan {
+        to: REFLECTOR,
+        per_second: 500.0,
+        payload_bytes: 120,
+        duration: Duration::from_secs(4),
+        drain: Duration::from_secs(1),
+    }
+}
+
+impl World {
+    fn new(plan: Plan, seed: u64, weather: Weather) -> Self {
+        let config = Config {
+            ports: vec![PortConfig {
+                id: PortId(0),
+                mac: AC_MAC,
+                mtu: 1_500,
+            }],
+            session_id_quarantine: Duration::ZERO,
+            ..Config::default()
+        };
+        let run = Emulator::new(plan, ClientSettings::default(), seed, |index| {
+            (format!("sub{index}").into_bytes(), b"secret".to_vec())
+        });
+        Self {
+            now: Duration::ZERO,
+            run: run.unwrap(),
+            engine: AccessConcentrator::new(config, Time::ZERO, [seed as u8; 32]).unwrap(),
+            wire: BinaryHeap::new(),
+            order: 0,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            weather,
+            seen: BTreeMap::new(),
+            sessions: Vec::new(),
+            lost_data: [0; 2],
+            addresses: 0,
+            user_names: Vec::new(),
+        }
+    }
+
+    fn one_in(&mut self, rate: u64) -> bool {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        rate != 0 && (self.random >> 20).is_multiple_of(rate)
+    }
+
+    fn fly(&mut self, towards: Towards, bytes: Vec<u8>) {
+        let data = is_data(&bytes);
+        let Weather {
+            lose,
+            repeat,
+            delay,
+            data_too,
+        } = if data && !self.weather.data_too {
+            Weather::default()
+        } else {
+            self.weather
+        };
+        let _ = data_too;
+        if self.one_in(lose) {
+            if data {
+                self.lost_data[usize::from(towards == Towards::Subscribers)] += 1;
+            }
+            return;
+        }
+        let copies = 1 + u32::from(self.one_in(repeat));
+        for _ in 0..copies {
+            let late = if self.one_in(delay) { 7 } else { 0 };
+            let at = self.now + Duration::from_millis(1 + late);
+            self.order += 1;
+            self.wire
+                .push(Reverse((at, self.order, towards, bytes.clone())));
+        }
+    }
+
+    fn engine_time(&self) -> Time {
+        Time::from_millis(u64::try_from(self.now.as_millis()).unwrap())
+    }
+
+    /// Events and frames of both sides.
+    fn exchange(&mut self) {
+        let time = self.engine_time();
+        loop {
+            if let Some(event) = self.engine.poll_event() {
+                match event {
+                    Event::AuthRequest(request) => {
+                        let verdict = if request.password.as_bytes() == b"secret" {
+                            self.addresses += 1;
+                            AuthVerdict::Accept {
+                                grant: Grant {
+                                    framed_ip: Ipv4Addr::from_bits(0x6440_0000 + self.addresses),
+                                    gateway_ip: Ipv4Addr::new(100, 64, 255, 254),
+                                    dns: DNS,
+                                    session_timeout: None,
+                                    idle_timeout: None,
+                                    accounting_id: 0,
+                                },
+                                message: Vec::new(),
+                            }
+                        } else {
+                            AuthVerdict::Reject {
+                                cause: RejectCause::WrongCredentials,
+                                message: b"no".to_vec(),
+                            }
+                        };
+                        self.user_names.push(request.user_name);
+                        self.engine
+                            .handle_auth(time, request.session, request.attempt, verdict)
+                            .unwrap();
+                    }
+                    Event::SessionUp(record) => self.sessions.push(record.session),
+                    Event::SessionDown { session, .. } => {
+                        assert!(self.engine.release(time, session));
+                    }
+                    Event::SessionStarted { .. } | Event::NetworkDown { .. } => {}
+                }
+            } else if let Some(transmit) = self.engine.poll_transmit() {
+                self.fly(Towards::Subscribers, transmit.frame);
+            } else {
+                break;
+            }
+        }
+        let frames: Vec<Vec<u8>> = self.run.take_frames().collect();
+        for frame in frames {
+            self.fly(Towards::Concentrator, frame);
+        }
+    }
+
+    /// The gateway and the reflector in one: answers a subscriber's datagram through its session.
+    fn reflect(&mut self, bytes: &[u8]) {
+        let frame = frame::parse(bytes).unwrap();
+        let Body::Session {
+            session_id,
+            payload,
+            ..
+        } = frame.body
+        else {
+            panic!("not data")
+        };
+        let mut packet = payload.to_vec();
+        match Probe::parse(&packet[28..]).unwrap() {
+            Probe::Data { id, sequence, .. } => {
+                self.seen.entry(id.session).or_default().observe(sequence);
+            }
+            Probe::Query(id) => {
+                let counts = self.seen.entry(id.session).or_default().counts();
+                let report = StreamReport {
+                    counts,
+                    ..StreamReport::default()
+                };
+                let answer = Probe::Report(id, report).write(0);
+                let source = Ipv4Addr::from(<[u8; 4]>::try_from(&packet[12..16]).unwrap());
+                let to = SocketAddrV4::new(*REFLECTOR.ip(), REFLECTOR.port());
+                packet = super::traffic::datagram(source, to, 1, &answer).unwrap();
+            }
+            Probe::Report(..) => panic!("a subscriber does not report"),
+        }
+        for at in 0..4 {
+            packet.swap(12 + at, 16 + at);
+        }
+        packet.swap(20, 22);
+        packet.swap(21, 23);
+        let link = LinkHeader {
+            dst: frame.src,
+            src: AC_MAC,
+            vlans: VlanStack::UNTAGGED,
+        };
+        let answer = frame::session(&link, session_id, protocol::IPV4, &packet).unwrap();
+        self.fly(Towards::Subscribers, answer);
+    }
+
+    /// Runs until `done`, or fails at the given end of virtual time.
+    fn run_until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) {
+        loop {
+            self.engine.handle_timeout(self.engine_time());
+            self.run.poll(self.now);
+            self.exchange();
+            if done(self) {
+                return;
+            }
+            let engine = self
+                .engine
+                .poll_timeout()
+                .map(|time| Duration::from_millis(time.as_millis()));
+            let wire = self.wire.peek().map(|Reverse((at, ..))| *at);
+            let next = [engine, wire, self.run.next_wake()]
+                .into_iter()
+                .flatten()
+                .min()
+                .expect("nothing is left to happen");
+            assert!(next < limit, "not done at {next:?}: {:?}", self.run.stage());
+            self.now = self.now.max(next);
+            while self
+                .wire
+                .peek()
+                .is_some_and(|Reverse((at, ..))| *at <= self.now)
+            {
+                let Some(Reverse((_, _, towards, bytes))) = self.wire.pop() else {
+                    break;
+                };
+                match towards {
+                    Towards::Subscribers => self.run.handle_frame(&bytes, self.now),
+                    Towards::Concentrator if is_data(&bytes) => self.reflect(&bytes),
+                    Towards::Concentrator => {
+                        let time = self.engine_time();
+                        self.engine.handle_frame(time, PortId(0), &bytes);
+                    }
+                }
+                self.exchange();
+            }
+        }
+    }
+
+    fn to_the_end(&mut self) {
+        self.run_until(Duration::from_secs(600), |world| {
+            world.run.stage() == Stage::Done
+        });
+    }
+}
+
+fn is_data(bytes: &[u8]) -> bool {
+    matches!(
+        frame::parse(bytes).map(|frame| frame.body),
+        Ok(Body::Session {
+            protocol: protocol::IPV4,
+            ..
+        })
+    )
+}
+
+#[test]
+fn subscribers_come_up_with_address_and_dns_and_hang_up_cleanly() {
+    let mut world = World::new(plan(50), 1, Weather::default());
+    world.run_until(Duration::from_secs(10), |world| world.run.up() == 50);
+    let mut addresses: Vec<_> = world.run.clients().iter().map(|c| c.address()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 50);
+    assert!(world.run.clients().iter().all(|client| client.dns() == DNS));
+    world.user_names.sort_unstable();
+    world.user_names.dedup();
+    assert_eq!(world.user_names.len(), 50);
+    world.to_the_end();
+    assert_eq!(world.run.sums.came_up, 50);
+    assert_eq!(world.run.sums.clients.retransmissions, 0);
+    assert!(world.run.sums.failures.is_empty() && world.run.sums.ended.is_empty());
+    assert!(world.run.sums.setup.max() < 20_000_000);
+}
+
+#[test]
+fn all_come_up_over_a_bad_wire_whatever_the_seed() {
+    for seed in 1..=20 {
+        let weather = Weather {
+            lose: 5,
+            repeat: 6,
+            delay: 4,
+            data_too: false,
+        };
+        let mut world = World::new(plan(30), seed, weather);
+        world.to_the_end();
+        let sums = &world.run.sums;
+        assert_eq!(sums.came_up, 30, "seed {seed}: {:?}", sums.failures);
+        assert!(sums.clients.retransmissions > 0);
+    }
+}
+
+#[test]
+fn without_losses_every_datagram_comes_back_and_is_counted_at_both_ends() {
+    let mut plan = plan(20);
+    plan.traffic = Some(traffic());
+    let mut world = World::new(plan, 3, Weather::default());
+    world.to_the_end();
+    let account = &world.run.account;
+    assert!((1_990..=2_001).contains(&account.sent), "{}", account.sent);
+    assert_eq!(account.received, account.sent);
+    assert_eq!(account.round_trip.max() / 1_000_000, 2);
+    for stream in &world.run.streams {
+        let seen = stream.report.unwrap().counts;
+        assert_eq!(seen.unique, stream.sent);
+        assert_eq!(stream.returned.counts().unique, stream.sent);
+        assert_eq!(stream.returned.counts().reordered, 0);
+    }
+}
+
+#[test]
+fn losses_are_found_in_the_direction_where_they_happened() {
+    let mut plan = plan(20);
+    plan.traffic = Some(traffic());
+    let weather = Weather {
+        lose: 10,
+        repeat: 0,
+        delay: 0,
+        data_too: true,
+    };
+    let mut world = World::new(plan, 4, weather);
+    world.run_until(Duration::from_secs(600), |world| {
+        matches!(world.run.stage(), Stage::Query(0, _))
+    });
+    let [lost_up, lost_down] = world.lost_data;
+    assert!(lost_up > 100 && lost_down > 100);
+    world.run_until(Duration::from_secs(600), |world| {
+        world.run.stage() == Stage::HangUp
+    });
+    let (mut up, mut down) = (0, 0);
+    for stream in &world.run.streams {
+        let seen = stream.report.expect("asked until it answered").counts.unique;
+        up += stream.sent - seen;
+        down += seen - stream.returned.counts().unique;
+    }
+    assert_eq!((up, down), (lost_up, lost_down));
+}
+
+#[test]
+fn a_wrong_password_is_a_failure_with_that_cause() {
+    let mut world = World::new(plan(3), 5, Weather::default());
+    let config = world.run.plan.clone();
+    world.run = Emulator::new(config, ClientSettings::default(), 5, |_| {
+        (b"sub0".to_vec(), b"wrong".to_vec())
+    })
+    .unwrap();
+    world.to_the_end();
+    assert_eq!(world.run.sums.came_up, 0);
+    assert_eq!(
+        world.run.sums.failures,
+        BTreeMap::from([(EndCause::PapRefused, 3)])
+    );
+}
+
+#[test]
+fn sessions_the_operator_ends_are_counted_as_ended_by_the_peer() {
+    let mut plan = plan(4);
+    plan.hold = Duration::from_secs(5);
+    let mut world = World::new(plan, 6, Weather::default());
+    world.run_until(Duration::from_secs(10), |world| world.run.up() == 4);
+    let victim = world.sessions[0];
+    let time = world.engine_time();
+    assert!(
+        world
+            .engine
+            .terminate(time, victim, TerminateCause::Operator)
+    );
+    world.run_until(Duration::from_secs(10), |world| world.run.up() == 3);
+    world.to_the_end();
+    assert_eq!(world.run.sums.came_up, 4);
+    assert_eq!(
+        world.run.sums.ended,
+        BTreeMap::from([(EndCause::PeerTerminated, 1)])
+    );
+}
+
+#[test]
+fn echo_requests_are_answered_for_as_long_as_sessions_are_held() {
+    let mut plan = plan(5);
+    plan.hold = Duration::from_secs(200);
+    let mut world = World::new(plan, 7, Weather::default());
+    world.to_the_end();
+    assert!(world.run.sums.clients.echo_answered >= 5 * 5);
+    assert!(world.run.sums.ended.is_empty());
+}
+
+#[test]
+fn without_an_access_concentrator_every_session_fails_and_the_run_ends() {
+    let weather = Weather {
+        lose: 1,
+        ..Weather::default()
+    };
+    let mut world = World::new(plan(3), 8, weather);
+    world.to_the_end();
+    assert_eq!(world.run.sums.came_up, 0);
+    assert_eq!(
+        world.run.sums.failures.values().sum::<u64>(),
+        3,
+        "{:?}",
+        world.run.sums.failures
+    );
+    assert!(
+        world
+            .run
+            .clients()
+            .iter()
+            .all(|client| matches!(client.phase(), Phase::Ended(_)))
+    );
+}
+
+#[test]
+fn an_interrupted_run_hangs_up() {
+    let mut plan = plan(10);
+    plan.hold = Duration::from_secs(1_000);
+    let mut world = World::new(plan, 9, Weather::default());
+    world.run_until(Duration::from_secs(10), |world| world.run.up() == 10);
+    let now = world.now;
+    world.run.interrupt(now);
+    world.run_until(Duration::from_secs(20), |world| {
+        world.run.stage() == Stage::Done
+    });
+    assert_eq!(world.run.up(), 0);
+}

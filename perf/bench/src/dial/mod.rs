@@ -1,0 +1,316 @@
+//! `bng-perf dial`: many subscribers on one interface.
+//!
+//! ```text
+//!   link (AF_PACKET ring) --frames--> emulator --> client: discovery, LCP, PAP, IPCP   (one per subscriber)
+//!        ^                               |     --> traffic: account of what came back
+//!        +-----------frames--------------+  <-- pacing: when to start, to send, to ask, to end
+//! ```
+//!
+//! Everything but `link` is sans-IO and tested in virtual time against the real access concentrator.
+
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddrV4;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+
+use crate::probe::HEADER_LEN;
+use client::ClientSettings;
+use emulator::{Emulator, MAX_INDEX, Plan, Stage, TrafficPlan};
+use link::{BACKLOG, Link};
+use report::Report;
+
+mod client;
+mod emulator;
+mod link;
+mod negotiation;
+mod parameters;
+mod report;
+mod timers;
+mod traffic;
+
+#[cfg(test)]
+mod against_engine;
+
+/// Frames taken from the ring between two looks at the timers.
+const RECEIVE_BATCH: usize = 256;
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
+
+/// How subscribers authenticate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Auth {
+    /// PAP, RFC 1334.
+    Pap,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse()
+        .map_err(|error: std::num::ParseFloatError| error.to_string())
+        .and_then(|value| Duration::try_from_secs_f64(value).map_err(|error| error.to_string()))
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        Ok(_) => Err("must be above zero".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Dials in many subscribers over an interface and sends traffic through their sessions.
+#[derive(Debug, Args)]
+pub(crate) struct DialArgs {
+    /// Interface towards the access concentrator.
+    #[arg(long, value_name = "IF")]
+    access: String,
+    /// Number of subscribers.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_INDEX)))]
+    sessions: u32,
+    /// Index of the first subscriber: its MAC address is 02:62:6e and the index.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    first: u32,
+    /// Sessions started per second.
+    #[arg(long, value_name = "R", default_value = "100", value_parser = positive)]
+    rate: f64,
+    /// Authentication.
+    #[arg(long, value_enum, default_value_t = Auth::Pap)]
+    auth: Auth,
+    /// User name of all subscribers.
+    #[arg(long, value_name = "NAME", conflicts_with = "user_prefix")]
+    user: Option<String>,
+    /// User name of a subscriber: this and the subscriber's index, without leading zeros.
+    #[arg(long, value_name = "PREFIX")]
+    user_prefix: Option<String>,
+    /// Password of all subscribers.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    password: String,
+    /// Service-Name asked for; any by default.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    service_name: String,
+    /// Seconds the sessions stay up at least, counted from the moment all are up.
+    #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
+    hold: Duration,
+    /// Reflector (`bng-perf reflect`) to send traffic to when all sessions are up.
+    #[arg(long, value_name = "IP:PORT")]
+    traffic_to: Option<SocketAddrV4>,
+    /// Datagrams sent per second, all sessions together.
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = positive, requires = "traffic_to")]
+    pps: f64,
+    /// UDP payload in bytes; the IP packet is 28 bytes longer.
+    #[arg(long, value_name = "N", default_value_t = 100, requires = "traffic_to")]
+    payload_bytes: usize,
+    /// Seconds of traffic.
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds, requires = "traffic_to")]
+    duration: Duration,
+    /// Seconds to wait at most for the last datagrams to come back.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds, requires = "traffic_to")]
+    drain: Duration,
+    /// Exit with an error if a datagram is lost.
+    #[arg(long, requires = "traffic_to")]
+    require_zero_loss: bool,
+    /// First period of every retransmission timer in seconds; doubled up to eight times that.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    restart_timer: Duration,
+    /// Seconds a session may take to come up.
+    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
+    setup_timeout: Duration,
+    /// Do not end the sessions.
+    #[arg(long)]
+    leave_up: bool,
+    /// One line of progress a second on stderr.
+    #[arg(long)]
+    progress: bool,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl DialArgs {
+    fn plan(&self) -> Result<Plan> {
+        if self.first > MAX_INDEX + 1 - self.sessions {
+            bail!(
+                "--first {} and --sessions {} go past the last subscriber index {MAX_INDEX}",
+                self.first,
+                self.sessions
+            );
+        }
+        if self.restart_timer.is_zero() {
+            bail!("--restart-timer must be above zero");
+        }
+        let traffic = match self.traffic_to {
+            None => None,
+            Some(to) => {
+                let most = usize::from(bng_pppoe::codec::lcp::PPPOE_MRU) - 28;
+                if !(HEADER_LEN..=most).contains(&self.payload_bytes) {
+                    bail!(
+                        "--payload-bytes {} is not within {HEADER_LEN} (the probe header) to {most} (PPPoE's 1492-byte MTU)",
+                        self.payload_bytes
+                    );
+                }
+                Some(TrafficPlan {
+                    to,
+                    per_second: self.pps,
+                    payload_bytes: self.payload_bytes,
+                    duration: self.duration,
+                    drain: self.drain,
+                })
+            }
+        };
+        Ok(Plan {
+            sessions: self.sessions,
+            first: self.first,
+            rate: self.rate,
+            hold: self.hold,
+            traffic,
+            leave_up: self.leave_up,
+        })
+    }
+
+    fn settings(&self) -> ClientSettings {
+        ClientSettings {
+            restart: self.restart_timer,
+            restart_max: self.restart_timer * 8,
+            setup_timeout: self.setup_timeout,
+            service_name: self.service_name.clone().into_bytes(),
+            ..ClientSettings::default()
+        }
+    }
+
+    fn credentials(&self, index: u32) -> (Vec<u8>, Vec<u8>) {
+        let Auth::Pap = self.auth;
+        let user = match (&self.user, &self.user_prefix) {
+            (Some(user), _) => user.clone(),
+            (None, Some(prefix)) => format!("{prefix}{index}"),
+            (None, None) => String::new(),
+        };
+        (user.into_bytes(), self.password.clone().into_bytes())
+    }
+}
+
+/// Runs it. Success when all sessions came up and nothing was damaged (nor, if so asked, lost).
+pub(crate) fn run(args: &DialArgs) -> Result<ExitCode> {
+    let plan = args.plan()?;
+    let run_number = getrandom::u64().context("no random numbers")?;
+    let mut emulator = Emulator::new(plan, args.settings(), run_number, |index| {
+        args.credentials(index)
+    })
+    .context("cannot make a histogram")?;
+    let mut link = Link::open(&args.access)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
+    }
+    let interrupted = drive(args, &mut emulator, &mut link, &stop)?;
+    warn(args, &emulator, &link);
+    let report = Report::new(&emulator, emulator.up(), interrupted, &mut link)?;
+    let mut stdout = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer(&mut stdout, &report)?;
+        writeln!(stdout)?;
+    } else {
+        write!(stdout, "{report}")?;
+    }
+    Ok(if report.passed(args.require_zero_loss) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The loop. Returns whether a signal ended the run; a second signal ends it at once.
+fn drive(
+    args: &DialArgs,
+    emulator: &mut Emulator,
+    link: &mut Link,
+    stop: &AtomicBool,
+) -> Result<bool> {
+    let start = Instant::now();
+    let mut interrupted = false;
+    let mut progress_at = Duration::ZERO;
+    loop {
+        let now = start.elapsed();
+        if stop.swap(false, Ordering::Relaxed) {
+            if interrupted {
+                return Ok(true);
+            }
+            interrupted = true;
+            emulator.interrupt(now);
+        }
+        // With frames waiting for room the schedule waits too: what is not sent now is not made now.
+        if link.backlog() < BACKLOG {
+            emulator.poll(now);
+        }
+        link.send(emulator.take_frames());
+        if emulator.stage() == Stage::Done && link.backlog() == 0 {
+            return Ok(interrupted);
+        }
+        let received = link.receive(RECEIVE_BATCH, |frame| {
+            emulator.handle_frame(frame, start.elapsed());
+        })?;
+        link.send(emulator.take_frames());
+        if args.progress && now >= progress_at {
+            progress(emulator, now);
+            progress_at = now + PROGRESS_PERIOD;
+        }
+        if received == 0 {
+            let next = emulator.next_wake().unwrap_or(Duration::MAX);
+            let next = if args.progress {
+                next.min(progress_at)
+            } else {
+                next
+            };
+            // Signals are looked at once a second at the latest.
+            let limit = next
+                .saturating_sub(start.elapsed())
+                .min(PROGRESS_PERIOD);
+            if !limit.is_zero() || link.backlog() > 0 {
+                link.wait(limit)?;
+            }
+        }
+    }
+}
+
+fn progress(emulator: &Emulator, now: Duration) {
+    let mut stderr = std::io::stderr().lock();
+    let end = if stderr.is_terminal() { "\x1b[K\r" } else { "\n" };
+    let stage = match emulator.stage() {
+        Stage::Setup => "setup",
+        Stage::Traffic(_) => "traffic",
+        Stage::Drain(_) => "drain",
+        Stage::Query(..) => "asking the reflector",
+        Stage::Hold(_) => "hold",
+        Stage::HangUp => "hanging up",
+        Stage::Done => "done",
+    };
+    let failed: u64 = emulator.sums.failures.values().sum();
+    // Progress is a courtesy: nobody reading it is no reason to stop.
+    let _written = write!(
+        stderr,
+        "{:6.1} s  {stage}: {} of {} up, {failed} failed, {} sent, {} back{end}",
+        now.as_secs_f64(),
+        emulator.up(),
+        emulator.plan.sessions,
+        emulator.account.sent,
+        emulator.account.received,
+    );
+    let _flushed = stderr.flush();
+}
+
+fn warn(args: &DialArgs, emulator: &Emulator, link: &Link) {
+    if let Some(errno) = link.last_send_error() {
+        eprintln!("bng-perf: {} refused frames: {errno}", args.access);
+    }
+    let longest = emulator
+        .plan
+        .traffic
+        .map(|plan| plan.payload_bytes + 28);
+    if let (Some(longest), Some(mru)) = (longest, emulator.smallest_peer_mru())
+        && longest > usize::from(mru)
+    {
+        eprintln!("bng-perf: packets of {longest} bytes were sent to a peer whose MRU is {mru}");
+    }
+}

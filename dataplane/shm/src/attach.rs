@@ -1,17 +1,18 @@
 //! How a process comes to the shared memory, and how it knows whether the other one lives.
 //!
-//! A directory holds the state file and one lock file per role. The lock (flock) is held for the
-//! process's life and the kernel lets go of it when the process dies, so "is the other side alive?"
-//! is a question to the lock, not a guess from a heartbeat.
+//! A directory holds the state file and one lock file per role. Two bytes of it are locked: the first
+//! from the start, so that a role has one process, the second from the moment the process has the
+//! memory. The kernel lets go of both when the process dies, so "is the other side alive?" is a
+//! question to the lock, not a guess from a heartbeat, and asking does not take the lock.
 
 use crate::layout::{
     ABI_VERSION, Capacities, CapacityError, Header, LAYOUT_HASH, Layout, MAGIC, Mismatch, Process,
 };
+use crate::lock::LockFile;
 use crate::mapping::{HEADER_MAP_LEN, Tables, map_header};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -90,6 +91,24 @@ pub enum AttachError {
         /// The process that uses the memory.
         process: &'static str,
     },
+    /// The state file was removed under a running process.
+    #[error("shared memory {path}: removed while {process} is running with it: restart {process}")]
+    Removed {
+        /// The state file.
+        path: PathBuf,
+        /// The process that uses the memory.
+        process: &'static str,
+    },
+    /// Others than the owner may put files into the directory.
+    #[error(
+        "shared memory {path}: mode {mode:04o} lets others than its owner write there; use a directory of mode 0700"
+    )]
+    Exposed {
+        /// The directory.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
 }
 
 /// A process's hold on the shared memory.
@@ -103,11 +122,16 @@ pub(crate) struct Attached {
     pub(crate) created: bool,
 }
 
+/// Byte of a lock file: a process of the role runs. The making lock uses it as well.
+const RUNS: u8 = 0;
+/// Byte of a lock file: that process has the memory. Taken only under the making lock.
+const HAS_MEMORY: u8 = 1;
+
 /// The role's lock, and sight of the other role's.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    _own: Option<OwnedFd>,
-    other: Option<OwnedFd>,
+    _own: Option<LockFile>,
+    other: Option<LockFile>,
 }
 
 impl Presence {
@@ -119,30 +143,27 @@ impl Presence {
         }
     }
 
-    /// Whether a process of the other role runs. In memory without files there is none but ours.
+    /// Whether a process of the other role has the memory. In memory without files there is none but
+    /// ours. Should the kernel refuse to tell, the answer is the careful one: yes.
     pub(crate) fn other_alive(&self) -> bool {
-        let Some(other) = &self.other else {
-            return true;
-        };
-        match rustix::fs::flock(other, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => {
-                let _ = rustix::fs::flock(other, FlockOperation::Unlock);
-                false
-            }
-            Err(_) => true,
-        }
+        self.other
+            .as_ref()
+            .is_none_or(|other| other.is_held_elsewhere(HAS_MEMORY).unwrap_or(true))
     }
 }
 
-fn io_error(path: &Path, action: &'static str) -> impl FnOnce(rustix::io::Errno) -> AttachError {
-    move |errno| AttachError::Io {
+fn io_error<E: Into<io::Error>>(
+    path: &Path,
+    action: &'static str,
+) -> impl FnOnce(E) -> AttachError {
+    move |error| AttachError::Io {
         path: path.to_owned(),
         action,
-        source: errno.into(),
+        source: error.into(),
     }
 }
 
-fn open_lock(dir: &Path, name: &str) -> Result<(OwnedFd, PathBuf), AttachError> {
+fn open_lock(dir: &Path, name: &str) -> Result<(LockFile, PathBuf), AttachError> {
     let path = dir.join(name);
     let fd = rustix::fs::open(
         &path,
@@ -150,7 +171,26 @@ fn open_lock(dir: &Path, name: &str) -> Result<(OwnedFd, PathBuf), AttachError> 
         Mode::RUSR | Mode::WUSR,
     )
     .map_err(io_error(&path, "open"))?;
-    Ok((fd, path))
+    Ok((LockFile::new(fd), path))
+}
+
+/// Makes the directory, or makes sure that only its owner can put files into the one that is there.
+fn open_directory(dir: &Path) -> Result<(), AttachError> {
+    match rustix::fs::mkdir(dir, Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(errno) => return Err(io_error(dir, "create directory")(errno)),
+    }
+    let mode = rustix::fs::stat(dir)
+        .map_err(io_error(dir, "look at"))?
+        .st_mode
+        & 0o777;
+    if mode & 0o022 != 0 {
+        return Err(AttachError::Exposed {
+            path: dir.to_owned(),
+            mode,
+        });
+    }
+    Ok(())
 }
 
 /// Attaches to (or makes) the memory in `dir`.
@@ -160,50 +200,52 @@ pub(crate) fn attach(
     role: Role,
 ) -> Result<Attached, AttachError> {
     capacities.check()?;
-    match rustix::fs::mkdir(dir, Mode::RWXU) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-        Err(errno) => return Err(io_error(dir, "create directory")(errno)),
-    }
+    open_directory(dir)?;
     let (own, own_path) = open_lock(dir, role.lock_name())?;
-    // A probe of liveness holds the lock for a moment (`other_alive`), so one refusal is no proof.
-    let mut tries = 0;
-    while rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive).is_err() {
-        tries += 1;
-        if tries == 50 {
-            return Err(AttachError::Taken {
-                path: own_path,
-                process: role.process(),
-            });
-        }
-        std::thread::sleep(std::time::Duration::from_millis(2));
+    if !own.try_lock(RUNS).map_err(io_error(&own_path, "lock"))? {
+        return Err(AttachError::Taken {
+            path: own_path,
+            process: role.process(),
+        });
     }
     let (other, _) = open_lock(dir, role.other().lock_name())?;
-    let presence = Presence {
-        _own: Some(own),
-        other: Some(other),
-    };
 
     // Both may start at once; one at a time looks at the state file.
     let (making, making_path) = open_lock(dir, "making.lock")?;
-    rustix::fs::flock(&making, FlockOperation::LockExclusive)
-        .map_err(io_error(&making_path, "lock"))?;
+    making.lock(RUNS).map_err(io_error(&making_path, "lock"))?;
+    let (tables, replaced, created) = find_or_make(dir, &capacities, role, || {
+        other.is_held_elsewhere(HAS_MEMORY).unwrap_or(true)
+    })?;
+    // Nobody but us asks for this byte of our own lock, and we hold the other one.
+    own.try_lock(HAS_MEMORY)
+        .map_err(io_error(&own_path, "lock"))?;
+    Ok(Attached {
+        tables,
+        capacities,
+        presence: Presence {
+            _own: Some(own),
+            other: Some(other),
+        },
+        replaced,
+        created,
+    })
+}
 
-    let layout = Layout::of(&capacities);
+/// The memory, what it replaced if it was made for something else, and whether it was made now.
+fn find_or_make(
+    dir: &Path,
+    capacities: &Capacities,
+    role: Role,
+    in_use: impl Fn() -> bool,
+) -> Result<(Tables, Option<Mismatch>, bool), AttachError> {
+    let layout = Layout::of(capacities);
     let path = dir.join("state");
+    let process = role.other().process();
     let mut replaced = None;
-    if let Some(file) = open_state(&path)? {
-        match verify(&file, &path, &capacities, &layout)? {
-            Ok(tables) => {
-                return Ok(Attached {
-                    tables,
-                    capacities,
-                    presence,
-                    replaced: None,
-                    created: false,
-                });
-            }
-            Err(mismatch) if presence.other_alive() => {
-                let process = role.other().process();
+    match open_state(&path)? {
+        Some(file) => match verify(&file, &path, capacities, &layout)? {
+            Ok(tables) => return Ok((tables, None, false)),
+            Err(mismatch) if in_use() => {
                 return Err(AttachError::Mismatch {
                     path,
                     mismatch,
@@ -211,16 +253,13 @@ pub(crate) fn attach(
                 });
             }
             Err(mismatch) => replaced = Some(mismatch),
-        }
+        },
+        // A second file would part the two processes without either noticing.
+        None if in_use() => return Err(AttachError::Removed { path, process }),
+        None => {}
     }
-    let tables = make(dir, &path, &capacities, &layout)?;
-    Ok(Attached {
-        tables,
-        capacities,
-        presence,
-        replaced,
-        created: true,
-    })
+    let tables = make(dir, &path, capacities, &layout)?;
+    Ok((tables, replaced, true))
 }
 
 fn open_state(path: &Path) -> Result<Option<File>, AttachError> {
@@ -242,25 +281,22 @@ fn verify(
     capacities: &Capacities,
     layout: &Layout,
 ) -> Result<Result<Tables, Mismatch>, AttachError> {
-    let map_error = |source| AttachError::Io {
-        path: path.to_owned(),
-        action: "map",
-        source,
-    };
-    let len = file.metadata().map_err(map_error)?.len();
+    let len = file.metadata().map_err(io_error(path, "look at"))?.len();
     let differs = |what, ours: u64, theirs: u64| Mismatch { what, ours, theirs };
     // The header must be there before it can be read: reading beyond the file's end would fault.
     if len < HEADER_MAP_LEN as u64 {
         return Ok(Err(differs("length in bytes", layout.len as u64, len)));
     }
-    let header = map_header(file).map_err(map_error)?;
+    let header = map_header(file).map_err(io_error(path, "map"))?;
     if let Some(found) = compare(&header[0], capacities) {
         return Ok(Err(found));
     }
     if len != layout.len as u64 {
         return Ok(Err(differs("length in bytes", layout.len as u64, len)));
     }
-    Tables::map(file, layout).map(Ok).map_err(map_error)
+    Tables::map(file, layout)
+        .map(Ok)
+        .map_err(io_error(path, "map"))
 }
 
 fn compare(header: &Header, capacities: &Capacities) -> Option<Mismatch> {
@@ -307,26 +343,36 @@ fn make(
 ) -> Result<Tables, AttachError> {
     let new = dir.join("state.new");
     let _ = rustix::fs::unlink(&new);
+    let made = fill(&new, capacities, layout).and_then(|tables| {
+        rustix::fs::rename(&new, path).map_err(io_error(path, "rename into place"))?;
+        Ok(tables)
+    });
+    if made.is_err() {
+        // Half a file would keep memory that somebody may be short of.
+        let _ = rustix::fs::unlink(&new);
+    }
+    made
+}
+
+fn fill(new: &Path, capacities: &Capacities, layout: &Layout) -> Result<Tables, AttachError> {
     let file: File = rustix::fs::open(
-        &new,
+        new,
         OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC,
         Mode::RUSR | Mode::WUSR,
     )
-    .map_err(io_error(&new, "create"))?
+    .map_err(io_error(new, "create"))?
     .into();
-    file.set_len(layout.len as u64)
-        .map_err(|source| AttachError::Io {
-            path: new.clone(),
-            action: "set the length of",
-            source,
-        })?;
-    let tables = Tables::map(&file, layout).map_err(|source| AttachError::Io {
-        path: new.clone(),
-        action: "map",
-        source,
-    })?;
+    let len = layout.len as u64;
+    file.set_len(len)
+        .map_err(io_error(new, "set the length of"))?;
+    // Memory that is short is said now. Without this, the first touch of a page that is not there
+    // kills the process (SIGBUS) at any time later.
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
+        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+        Err(errno) => return Err(io_error(new, "reserve all memory of")(errno)),
+    }
+    let tables = Tables::map(&file, layout).map_err(io_error(new, "map"))?;
     initialise(&tables, capacities);
-    rustix::fs::rename(&new, path).map_err(io_error(path, "rename into place"))?;
     Ok(tables)
 }
 

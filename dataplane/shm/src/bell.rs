@@ -14,6 +14,9 @@ const ASLEEP: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct Bell(AtomicU32);
 
+#[cfg(not(loom))]
+crate::shared::shared!(Bell, Bell { 0 });
+
 impl Bell {
     /// A bell nobody listens to.
     #[cfg(any(test, loom))]

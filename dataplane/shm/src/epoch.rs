@@ -7,13 +7,17 @@
 //! INV-EPOCH-1: a worker echoes only between bursts, with no frame, run or view in its hands.
 //! The pair advance/see makes the withdrawal visible to the worker before its next look-up; the pair
 //! echo/check makes the worker's last use happen before control's reuse. No full fence per loop.
+//! A worker that comes or goes pairs with control's look at `present` (enter, leave).
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, order};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, order};
 
 /// The epoch control advances; alone on its cache lines.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Epoch(AtomicU64);
+
+#[cfg(not(loom))]
+crate::shared::shared!(Epoch, Epoch { 0 });
 
 /// What one worker has echoed, and whether it runs at all.
 #[repr(C, align(128))]
@@ -22,6 +26,9 @@ pub(crate) struct Echo {
     seen: AtomicU64,
     present: AtomicU32,
 }
+
+#[cfg(not(loom))]
+crate::shared::shared!(Echo, Echo { seen, present });
 
 /// A point in time after a withdrawal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,11 +44,9 @@ impl Epoch {
 
     /// Control, after one or more withdrawals.
     pub(crate) fn advance(&self) -> EpochToken {
-        let token = EpochToken(self.0.fetch_add(1, order::EPOCH_ADVANCE) + 1);
-        // Pairs with the fence in `Echo::enter`: a worker that is not seen as present below will see
-        // the withdrawal.
-        fence(Ordering::SeqCst);
-        token
+        let before = self.0.fetch_add(1, order::EPOCH_ADVANCE);
+        order::epoch_fence_control();
+        EpochToken(before.wrapping_add(1))
     }
 }
 
@@ -60,8 +65,8 @@ impl Echo {
     pub(crate) fn enter(&self, epoch: &Epoch) {
         self.seen
             .store(epoch.0.load(order::EPOCH_SEE), order::EPOCH_ECHO);
-        self.present.store(1, Ordering::Release);
-        fence(Ordering::SeqCst);
+        self.present.store(1, Ordering::Relaxed);
+        order::epoch_fence_worker();
     }
 
     /// The worker's quiescent point (INV-EPOCH-1).
@@ -73,18 +78,18 @@ impl Echo {
 
     /// The worker ends and uses no table any more.
     pub(crate) fn leave(&self) {
-        self.present.store(0, Ordering::Release);
+        self.present.store(0, order::EPOCH_LEAVE);
     }
 
     /// Whether this worker can no longer hold anything withdrawn before `token`.
     pub(crate) fn passed(&self, token: EpochToken) -> bool {
-        self.present.load(Ordering::Acquire) == 0 || self.seen.load(order::EPOCH_CHECK) >= token.0
+        self.present.load(order::EPOCH_ABSENT) == 0 || self.seen.load(order::EPOCH_CHECK) >= token.0
     }
 
     /// Whether the worker says that it runs.
     #[must_use]
     pub(crate) fn is_present(&self) -> bool {
-        self.present.load(Ordering::Acquire) != 0
+        self.present.load(Ordering::Relaxed) != 0
     }
 }
 

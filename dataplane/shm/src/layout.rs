@@ -13,6 +13,7 @@ use crate::pools::PoolWords;
 use crate::record::RecordSlot;
 use crate::ring::{Indices, RingSlot};
 use crate::session::SessionEntry;
+use crate::shared::shared;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -45,7 +46,7 @@ pub struct Capacities {
     pub ports: u32,
     /// Workers (1 to 64).
     pub workers: u32,
-    /// Public addresses in all NAT pools together (0 to 4,096).
+    /// Public addresses in all NAT pools together (0 to 65,536).
     pub nat_addresses: u32,
     /// Subscriber addresses in pools without NAT (0 to 2^24).
     pub framed_addresses: u32,
@@ -77,11 +78,32 @@ impl Capacities {
             ("access_ports", self.access_ports, 1, 16),
             ("ports", self.ports, 1, 32),
             ("workers", self.workers, 1, 64),
-            ("nat_addresses", self.nat_addresses, 0, 4_096),
+            ("nat_addresses", self.nat_addresses, 0, 65_536),
             ("framed_addresses", self.framed_addresses, 0, 1 << 24),
             ("routes", self.routes, 1, 1 << 21),
             ("next_hops", self.next_hops, 1, 1 << 20),
         ]
+    }
+
+    /// The capacities of a gateway, from what its configuration counts. Both daemons call this with the
+    /// same file's counts, so that they need the same memory.
+    #[must_use]
+    pub const fn of_gateway(
+        access_ports: u32,
+        ports: u32,
+        workers: u32,
+        nat_addresses: u32,
+        framed_addresses: u32,
+    ) -> Self {
+        Self {
+            access_ports,
+            ports,
+            workers,
+            nat_addresses,
+            framed_addresses,
+            routes: 65_536,
+            next_hops: 65_536,
+        }
     }
 
     /// Checks every capacity against its range.
@@ -131,6 +153,27 @@ pub(crate) struct Header {
     pub(crate) routes_applied: AtomicU64,
 }
 
+shared!(
+    Header,
+    Header {
+        magic,
+        abi_version,
+        ready,
+        layout_hash,
+        capacities,
+        boot_id,
+        control,
+        dataplane,
+        epoch,
+        control_bell,
+        pools_version,
+        pools_count,
+        routes_count,
+        routes_version,
+        routes_applied,
+    }
+);
+
 /// What a process says of itself.
 #[repr(C, align(128))]
 pub(crate) struct Process {
@@ -142,6 +185,16 @@ pub(crate) struct Process {
     /// Unix time of the attach, milliseconds.
     pub(crate) started_unix_ms: AtomicU64,
 }
+
+shared!(
+    Process,
+    Process {
+        pid,
+        incarnation,
+        heartbeat_ms,
+        started_unix_ms
+    }
+);
 
 /// What one worker (or the host thread, last block) writes.
 #[repr(C, align(128))]
@@ -156,9 +209,25 @@ pub(crate) struct WorkerBlock {
     pub(crate) events: Indices,
 }
 
+shared!(
+    WorkerBlock,
+    WorkerBlock {
+        echo,
+        heartbeat_ms,
+        core,
+        nat_mappings,
+        counters,
+        punt,
+        inject,
+        events,
+    }
+);
+
 /// All counters of one worker, on lines of their own.
 #[repr(C, align(128))]
 pub(crate) struct CounterBlock(pub(crate) [AtomicU64; COUNTERS]);
+
+shared!(CounterBlock, CounterBlock { 0 });
 
 /// What the dataplane tells about a port.
 #[repr(C, align(128))]
@@ -176,9 +245,24 @@ pub(crate) struct PortBlock {
     pub(crate) driver: [AtomicU64; 4],
 }
 
+shared!(
+    PortBlock,
+    PortBlock {
+        mac_state,
+        mtu,
+        twin_ifindex,
+        link_mbps,
+        steering,
+        stats,
+        driver,
+    }
+);
+
 /// One route: `address:32 | length:8` and the next hop's index.
 #[repr(C)]
 pub(crate) struct RouteWords(pub(crate) [AtomicU64; 2]);
+
+shared!(RouteWords, RouteWords { 0 });
 
 /// One next hop: `mac:48 | port:8 | kind:8`, and its address.
 #[repr(C)]
@@ -186,6 +270,8 @@ pub(crate) struct NextHopWords {
     pub(crate) adjacency: AtomicU64,
     pub(crate) address: AtomicU64,
 }
+
+shared!(NextHopWords, NextHopWords { adjacency, address });
 
 /// Slot of a punt or inject ring.
 pub(crate) type FrameSlot = RingSlot<FRAME_WORDS>;
@@ -281,6 +367,8 @@ pub(crate) const LAYOUT_HASH: u64 = {
         size_of::<SessionEntry>(),
         size_of::<RecordSlot>(),
         size_of::<PoolWords>(),
+        size_of::<RouteWords>(),
+        size_of::<NextHopWords>(),
         size_of::<FrameSlot>(),
         size_of::<EventSlot>(),
         FRAME_RING_SLOTS,

@@ -21,14 +21,21 @@ mod ring;
 mod slot;
 mod sync;
 
+#[cfg(all(loom, test))]
+mod model;
+
 #[cfg(not(loom))]
 mod attach;
 #[cfg(not(loom))]
 mod counters;
 #[cfg(not(loom))]
 mod frames;
+#[cfg(all(test, not(loom)))]
+mod killed;
 #[cfg(not(loom))]
 mod layout;
+#[cfg(not(loom))]
+mod lock;
 #[cfg(not(loom))]
 mod mapping;
 #[cfg(not(loom))]
@@ -46,6 +53,8 @@ mod routes;
 #[cfg(not(loom))]
 mod session;
 #[cfg(not(loom))]
+mod shared;
+#[cfg(not(loom))]
 mod status;
 #[cfg(not(loom))]
 mod worker;
@@ -57,7 +66,7 @@ pub use slot::{SessionState, SlotError, StateWord};
 #[cfg(not(loom))]
 pub use self::{
     attach::{AttachError, Role, monotonic_ms, unix_ms},
-    counters::{COUNTERS, Counter, Group},
+    counters::{COUNTERS, Counter, Group, counters_markdown},
     frames::{Event, FrameMeta, InjectedFrame, PuntClass, PuntedFrame, TooLong},
     layout::{
         ABI_VERSION, BLOCKS_PER_ADDRESS, Capacities, CapacityError, FRAME_MAX, FRAME_RING_SLOTS,

@@ -5,44 +5,13 @@ use crate::layout::{Header, Layout, Place, PortBlock, RouteWords, WorkerBlock};
 use crate::pools::PoolWords;
 use crate::record::RecordSlot;
 use crate::session::SessionEntry;
+use crate::shared::Shared;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::fs::File;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
-
-/// Types that may lie in the mapping.
-///
-/// # Safety
-/// The type consists of atomics only (any bit pattern is valid, shared mutation is sound), is
-/// `repr(C)`, and its alignment is at most 4,096.
-pub(crate) unsafe trait Shared {}
-
-// SAFETY: atomics only, see each type's definition; all are repr(C) with alignment up to 4,096.
-unsafe impl Shared for Header {}
-// SAFETY: as above.
-unsafe impl Shared for WorkerBlock {}
-// SAFETY: as above.
-unsafe impl Shared for PortBlock {}
-// SAFETY: as above.
-unsafe impl Shared for SessionEntry {}
-// SAFETY: as above.
-unsafe impl Shared for RecordSlot {}
-// SAFETY: as above.
-unsafe impl Shared for PoolWords {}
-// SAFETY: as above.
-unsafe impl Shared for RouteWords {}
-// SAFETY: as above.
-unsafe impl Shared for NextHopWords {}
-// SAFETY: as above.
-unsafe impl Shared for FrameSlot {}
-// SAFETY: as above.
-unsafe impl Shared for EventSlot {}
-// SAFETY: an atomic.
-unsafe impl Shared for AtomicU8 {}
-// SAFETY: an atomic.
-unsafe impl Shared for AtomicU64 {}
 
 /// A mapped region; unmapped when the last user is gone.
 #[derive(Debug)]
@@ -92,13 +61,13 @@ impl Drop for Mapping {
 }
 
 /// A run of `T` in the mapping; keeps the mapping alive.
-pub(crate) struct Section<T> {
+pub(crate) struct Section<T: Shared> {
     first: NonNull<T>,
     count: usize,
     mapping: Arc<Mapping>,
 }
 
-impl<T> Clone for Section<T> {
+impl<T: Shared> Clone for Section<T> {
     fn clone(&self) -> Self {
         Self {
             first: self.first,
@@ -108,15 +77,20 @@ impl<T> Clone for Section<T> {
     }
 }
 
-// SAFETY: a section is a shared reference to atomics (`Section::new` requires `T: Shared`).
-unsafe impl<T> Send for Section<T> {}
+// SAFETY: a section is a shared reference to atomics (`Shared`), which any thread may use.
+unsafe impl<T: Shared> Send for Section<T> {}
 // SAFETY: as above.
-unsafe impl<T> Sync for Section<T> {}
+unsafe impl<T: Shared> Sync for Section<T> {}
 
 impl<T: Shared> Section<T> {
     fn new(mapping: &Arc<Mapping>, place: Place) -> Self {
-        let end = place.offset + place.count * size_of::<T>();
-        assert!(end <= mapping.len && place.offset.is_multiple_of(align_of::<T>()));
+        let end = place
+            .count
+            .checked_mul(size_of::<T>())
+            .and_then(|size| size.checked_add(place.offset));
+        assert!(end.is_some_and(|end| end <= mapping.len));
+        // The base is aligned to a page, and no `Shared` type needs more.
+        assert!(place.offset.is_multiple_of(align_of::<T>()) && align_of::<T>() <= 4_096);
         // SAFETY: the place lies inside the mapping, checked above.
         let first = unsafe { mapping.base.add(place.offset) }.cast();
         Self {
@@ -127,7 +101,7 @@ impl<T: Shared> Section<T> {
     }
 }
 
-impl<T> Deref for Section<T> {
+impl<T: Shared> Deref for Section<T> {
     type Target = [T];
 
     #[inline]
@@ -138,7 +112,7 @@ impl<T> Deref for Section<T> {
     }
 }
 
-impl<T> Section<T> {
+impl<T: Shared> Section<T> {
     /// Prefetches element `at` into all cache levels; out of range is a no-op.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize) {

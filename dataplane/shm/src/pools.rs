@@ -2,6 +2,7 @@
 //!
 //! A worker keeps a plain copy ([`Pools`]) and refreshes it when the version has moved.
 
+use crate::shared::shared;
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicU64;
 
@@ -41,6 +42,8 @@ pub struct PoolRange {
 #[repr(C)]
 pub(crate) struct PoolWords(pub(crate) [AtomicU64; 3]);
 
+shared!(PoolWords, PoolWords { 0 });
+
 impl PoolRange {
     pub(crate) fn to_words(self) -> [u64; 3] {
         [
@@ -74,6 +77,14 @@ impl PoolRange {
     #[must_use]
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         self.first <= address && address <= self.last
+    }
+
+    /// Dense index of an address; `None` outside the range. Nothing in a range from the mapping can
+    /// make this overflow: two 32-bit numbers are added as 64-bit ones.
+    #[inline]
+    pub(crate) fn index_of(&self, address: Ipv4Addr) -> Option<u64> {
+        self.contains(address)
+            .then(|| u64::from(self.base) + u64::from(address.to_bits() - self.first.to_bits()))
     }
 }
 

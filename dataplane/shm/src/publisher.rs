@@ -6,17 +6,18 @@ use crate::frames::{Event, FrameMeta, PuntedFrame, TooLong, push_frame, take_eve
 use crate::layout::{Capacities, EVENT_RING_SLOTS, FRAME_MAX, FRAME_RING_SLOTS, Mismatch, Process};
 use crate::mapping::Tables;
 use crate::pools::{MAX_POOL_RANGES, PoolRange, RangeKind};
-use crate::reader::{BlockOwner, NO_OWNER, Reader, block_index};
-use crate::record::Record;
+use crate::reader::{BlockOwner, Reader, block_index};
 use crate::ring::{Full, Take, is_empty};
 use crate::routes::{Adjacency, NextHopId, Route};
-use crate::session::{PortBlock, Session, SlotIndex, StatsCopy};
-use crate::slot::{SLOT_WORDS, SessionState};
+use crate::session::{PortBlock, SlotIndex};
 use crate::status::{PortStatus, ProcessStatus, RingFill, WorkerStatus};
+use crate::sync::fault_point;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
+
+mod sessions;
 
 /// Why something could not be published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +34,14 @@ pub enum PublishError {
         count: usize,
         /// How many fit.
         capacity: usize,
+    },
+    /// The range's last address comes before its first.
+    #[error("address range {first} to {last} ends before it begins")]
+    Backwards {
+        /// First address.
+        first: Ipv4Addr,
+        /// Last address.
+        last: Ipv4Addr,
     },
     /// Two ranges share addresses.
     #[error("address ranges overlap at {0}")]
@@ -120,154 +129,6 @@ impl Publisher {
         }
     }
 
-    // ---- sessions -------------------------------------------------------------------------------
-
-    /// Publishes a new session in a free slot: counters are zeroed, the record is written, then the
-    /// entry becomes visible. The entry's generation is the slot's next one; it is returned.
-    ///
-    /// The caller has made sure that the slot is free and its last withdrawal's epoch has passed.
-    ///
-    /// # Errors
-    /// No such slot or no such worker.
-    pub fn publish_session(
-        &mut self,
-        slot: SlotIndex,
-        session: &Session,
-        record: &Record,
-    ) -> Result<u32, PublishError> {
-        let entry = self
-            .tables
-            .sessions
-            .get(slot.0 as usize)
-            .ok_or(PublishError::Slot(slot))?;
-        if u32::from(session.owner) >= self.capacities.workers {
-            return Err(PublishError::Unknown {
-                what: "worker",
-                value: session.owner.into(),
-            });
-        }
-        let generation = entry
-            .slot
-            .read()
-            .map_or_else(|_| 1, |(word, _)| word.generation.wrapping_add(1))
-            .max(1);
-        entry.stats.clear();
-        self.write_session(
-            slot,
-            &Session {
-                generation,
-                ..*session
-            },
-            record,
-        )?;
-        Ok(generation)
-    }
-
-    /// Replaces the entry and record of a live session; the generation and the counters stay.
-    ///
-    /// # Errors
-    /// No such slot.
-    pub fn update_session(
-        &mut self,
-        slot: SlotIndex,
-        session: &Session,
-        record: &Record,
-    ) -> Result<(), PublishError> {
-        self.write_session(slot, session, record)
-    }
-
-    fn write_session(
-        &mut self,
-        slot: SlotIndex,
-        session: &Session,
-        record: &Record,
-    ) -> Result<(), PublishError> {
-        let at = slot.0 as usize;
-        let entry = self
-            .tables
-            .sessions
-            .get(at)
-            .ok_or(PublishError::Slot(slot))?;
-        // The record first: a control process that dies after the entry became visible can adopt it.
-        self.tables.records[at].write(session.generation, record);
-        entry.slot.write(
-            session.generation,
-            session.state,
-            session.owner,
-            &session.to_words(),
-        );
-        self.tables.owners[at].store(session.owner + 1, Ordering::Release);
-        Ok(())
-    }
-
-    /// Makes a session unreachable. Its slot, address and block may be reused when the token of an
-    /// [`Publisher::advance_epoch`] after this call has passed.
-    ///
-    /// # Errors
-    /// No such slot.
-    pub fn withdraw_session(&mut self, slot: SlotIndex) -> Result<(), PublishError> {
-        let entry = self
-            .tables
-            .sessions
-            .get(slot.0 as usize)
-            .ok_or(PublishError::Slot(slot))?;
-        entry.slot.set_state(SessionState::Closing);
-        Ok(())
-    }
-
-    /// Frees a withdrawn slot whose epoch has passed; returns the final counters.
-    ///
-    /// # Errors
-    /// No such slot.
-    pub fn free_session(&mut self, slot: SlotIndex) -> Result<StatsCopy, PublishError> {
-        let entry = self
-            .tables
-            .sessions
-            .get(slot.0 as usize)
-            .ok_or(PublishError::Slot(slot))?;
-        let stats = entry.stats.copy();
-        self.tables.owners[slot.0 as usize].store(NO_OWNER, Ordering::Release);
-        let generation = entry.slot.state().map_or(0, |word| word.generation);
-        entry
-            .slot
-            .write(generation, SessionState::Free, 0, &[0; SLOT_WORDS]);
-        Ok(stats)
-    }
-
-    /// A session's counters now.
-    #[must_use]
-    pub fn session_stats(&self, slot: SlotIndex) -> Option<StatsCopy> {
-        self.tables
-            .sessions
-            .get(slot.0 as usize)
-            .map(|entry| entry.stats.copy())
-    }
-
-    /// Everything in the table after a restart: sessions with their records, to be adopted or, where
-    /// there is no whole entry and record, withdrawn by the caller.
-    /// Slots torn by a death inside a write are withdrawn here; they appear as `Closing`.
-    pub fn survey(&mut self) -> Vec<(SlotIndex, Session, Option<Record>)> {
-        let mut found = Vec::new();
-        for (at, entry) in self.tables.sessions.iter().enumerate() {
-            let slot = SlotIndex(at as u32);
-            if entry.slot.is_torn() {
-                entry.slot.set_state(SessionState::Closing);
-            }
-            let Ok(session) = entry.read() else {
-                // Nonsense in the state word: no version of ours wrote it.
-                entry
-                    .slot
-                    .write(1, SessionState::Closing, 0, &[0; SLOT_WORDS]);
-                continue;
-            };
-            if session.state != SessionState::Free {
-                let record = self.tables.records[at].read(session.generation);
-                found.push((slot, session, record));
-            }
-        }
-        found
-    }
-
     // ---- epochs ---------------------------------------------------------------------------------
 
     /// Starts a grace period for everything withdrawn so far.
@@ -298,6 +159,12 @@ impl Publisher {
         };
         if ranges.len() > MAX_POOL_RANGES {
             return Err(over("address ranges", ranges.len(), MAX_POOL_RANGES));
+        }
+        if let Some(range) = ranges.iter().find(|range| range.last < range.first) {
+            return Err(PublishError::Backwards {
+                first: range.first,
+                last: range.last,
+            });
         }
         let mut sorted = ranges.to_vec();
         sorted.sort_by_key(|range| range.first);
@@ -334,6 +201,7 @@ impl Publisher {
             for (words, range) in self.tables.pools.iter().zip(&filled) {
                 for (word, value) in words.0.iter().zip(range.to_words()) {
                     word.store(value, Ordering::Relaxed);
+                    fault_point();
                 }
             }
             header
@@ -392,9 +260,10 @@ impl Publisher {
             .ranges
             .iter()
             .find(|range| range.kind == RangeKind::Routed && range.contains(address))
-            .map(|range| range.base + (address.to_bits() - range.first.to_bits()));
+            .and_then(|range| range.index_of(address))
+            .and_then(|at| usize::try_from(at).ok());
         let word = at
-            .and_then(|at| self.tables.framed.get(at as usize))
+            .and_then(|at| self.tables.framed.get(at))
             .ok_or(unknown)?;
         word.store(owner.map_or(0, BlockOwner::to_word), Ordering::Release);
         Ok(())
@@ -444,6 +313,7 @@ impl Publisher {
             for (words, route) in self.tables.routes.iter().zip(routes) {
                 for (word, value) in words.0.iter().zip(route.to_words()) {
                     word.store(value, Ordering::Relaxed);
+                    fault_point();
                 }
             }
             header
@@ -634,6 +504,94 @@ fn sequence_write(version: &AtomicU64, write: impl FnOnce()) {
     let odd = version.load(Ordering::Relaxed) | 1;
     version.store(odd, Ordering::Relaxed);
     fence(Ordering::Release);
+    fault_point();
     write();
-    version.store(odd + 1, Ordering::Release);
+    version.store(odd.wrapping_add(1), Ordering::Release);
+    fault_point();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pools::Pools;
+    use crate::worker::Dataplane;
+
+    const SMALL: Capacities = Capacities {
+        access_ports: 1,
+        ports: 2,
+        workers: 1,
+        nat_addresses: 4,
+        framed_addresses: 4,
+        routes: 4,
+        next_hops: 4,
+    };
+
+    fn range(kind: RangeKind, first: u32, last: u32) -> PoolRange {
+        PoolRange {
+            kind,
+            first: first.into(),
+            last: last.into(),
+            base: 0,
+            block_size: 512,
+            first_port: 1024,
+        }
+    }
+
+    #[test]
+    fn ranges_that_make_no_sense_are_refused_and_change_nothing() {
+        let (dataplane, mut publisher) = Dataplane::in_process(SMALL).unwrap();
+        let good = [range(RangeKind::Nat, 10, 13)];
+        publisher.publish_pools(&good).unwrap();
+        let backwards = publisher.publish_pools(&[range(RangeKind::Nat, 9, 8)]);
+        assert!(matches!(backwards, Err(PublishError::Backwards { .. })));
+        let many = publisher.publish_pools(&[range(RangeKind::Routed, 0, u32::MAX)]);
+        assert!(matches!(many, Err(PublishError::Capacity { .. })));
+        let twice = [range(RangeKind::Nat, 1, 4), range(RangeKind::Routed, 4, 4)];
+        assert_eq!(
+            publisher.publish_pools(&twice).err(),
+            Some(PublishError::Overlap(4.into()))
+        );
+        let mut pools = Pools::default();
+        assert!(dataplane.reader().refresh_pools(&mut pools));
+        assert_eq!(pools.ranges(), good);
+    }
+
+    #[test]
+    fn a_section_version_that_is_nonsense_or_odd_is_written_over() {
+        let (dataplane, mut publisher) = Dataplane::in_process(SMALL).unwrap();
+        let reader = dataplane.reader();
+        let mut pools = Pools::default();
+        for version in [u64::MAX, u64::MAX - 1, 7] {
+            let header = &publisher.tables.header[0];
+            header.pools_version.store(version, Ordering::Relaxed);
+            header.pools_count.store(u32::MAX, Ordering::Relaxed);
+            publisher
+                .publish_pools(&[range(RangeKind::Nat, 10, 13)])
+                .unwrap();
+            pools = Pools::new(Vec::new(), 2);
+            assert!(reader.refresh_pools(&mut pools), "{version:#x}");
+            assert_eq!(pools.ranges().len(), 1);
+        }
+        assert!(!reader.refresh_pools(&mut pools));
+    }
+
+    #[test]
+    fn a_new_dataplane_has_no_route_in_its_fib() {
+        let (dataplane, mut publisher) = Dataplane::in_process(SMALL).unwrap();
+        let route = Route {
+            prefix: Ipv4Addr::UNSPECIFIED,
+            length: 0,
+            next_hop: NextHopId(1),
+        };
+        publisher.publish_routes(&[route]).unwrap();
+        let version = dataplane
+            .reader()
+            .refresh_routes(0, &mut Vec::new())
+            .unwrap();
+        dataplane.routes_applied(version);
+        assert!(publisher.routes_in_fib());
+        let tables = publisher.tables.clone();
+        let _restarted = Dataplane::over(tables, SMALL, Presence::alone(), None);
+        assert!(!publisher.routes_in_fib());
+    }
 }

@@ -1,6 +1,8 @@
 //! The recovery record: what control needs to adopt a session after its own restart. It lies beside
 //! the table, outside the lines workers read, and workers never touch it.
 
+use crate::shared::shared;
+use crate::sync::fault_point;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -113,18 +115,30 @@ pub(crate) struct RecordSlot {
     words: [AtomicU64; RECORD_WORDS],
 }
 
+shared!(
+    RecordSlot,
+    RecordSlot {
+        generation,
+        complete,
+        words
+    }
+);
+
 impl RecordSlot {
     /// Writes the record of a session. Control only.
     pub(crate) fn write(&self, generation: u32, record: &Record) {
         self.complete.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
+        fault_point();
         self.generation.store(generation, Ordering::Relaxed);
         for (word, chunk) in self.words.iter().zip(record.as_bytes().chunks(8)) {
             let mut raw = [0; 8];
             raw[..chunk.len()].copy_from_slice(chunk);
             word.store(u64::from_ne_bytes(raw), Ordering::Relaxed);
+            fault_point();
         }
         self.complete.store(1, Ordering::Release);
+        fault_point();
     }
 
     /// The record, if it is whole and belongs to this generation.

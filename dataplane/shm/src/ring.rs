@@ -6,12 +6,15 @@
 //!
 //! Indices run freely over 64 bits; the slot is the index modulo the capacity (a power of two).
 
-use crate::sync::{AtomicU64, Ordering, order};
+use crate::sync::{AtomicU64, Ordering, fault_point, order};
 
 /// One index alone on its pair of cache lines, so that the two sides never write the same line.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Index(AtomicU64);
+
+#[cfg(not(loom))]
+crate::shared::shared!(Index, Index { 0 });
 
 /// The two indices of a ring.
 #[repr(C)]
@@ -23,10 +26,16 @@ pub(crate) struct Indices {
     head: Index,
 }
 
+#[cfg(not(loom))]
+crate::shared::shared!(Indices, Indices { tail, head });
+
 /// A slot of `W` 64-bit words.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct RingSlot<const W: usize>([AtomicU64; W]);
+
+#[cfg(not(loom))]
+crate::shared::shared!(const W: usize => RingSlot<W>, RingSlot { 0 });
 
 impl Indices {
     /// An empty ring (all zeroes).
@@ -84,7 +93,7 @@ pub(crate) fn push<const W: usize>(
     fill: impl FnOnce(&WordsOut<'_, W>),
 ) -> Result<(), Full> {
     let tail = indices.tail.0.load(Ordering::Relaxed);
-    let head = indices.head.0.load(order::RING_TAKE);
+    let head = indices.head.0.load(order::RING_RECLAIM);
     let used = tail.wrapping_sub(head);
     // A head beyond the tail is nonsense from the other side: treated as full, it can't be trusted.
     if used >= slots.len().saturating_sub(reserve) as u64 {
@@ -92,6 +101,7 @@ pub(crate) fn push<const W: usize>(
     }
     let slot = &slots[tail as usize & (slots.len() - 1)];
     fill(&WordsOut(&slot.0));
+    fault_point();
     indices.tail.0.store(tail.wrapping_add(1), order::RING_GIVE);
     Ok(())
 }
@@ -109,11 +119,15 @@ pub(crate) fn take<const W: usize, T>(
         return Take::Empty;
     }
     if used > slots.len() as u64 {
-        indices.head.0.store(tail, order::RING_GIVE);
+        indices.head.0.store(tail, order::RING_RETURN);
         return Take::Corrupt;
     }
     let item = drain(&WordsIn(&slots[head as usize & (slots.len() - 1)].0));
-    indices.head.0.store(head.wrapping_add(1), order::RING_GIVE);
+    fault_point();
+    indices
+        .head
+        .0
+        .store(head.wrapping_add(1), order::RING_RETURN);
     Take::Item(item)
 }
 

@@ -1,6 +1,7 @@
 //! The session table: what workers need of a session, in one cache line, and what its owner counts,
 //! in the next.
 
+use crate::shared::shared;
 use crate::slot::{SLOT_WORDS, SessionState, Slot, SlotError};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -140,6 +141,8 @@ pub(crate) struct SessionEntry {
     pub(crate) stats: SessionStats,
 }
 
+shared!(SessionEntry, SessionEntry { slot, stats });
+
 impl SessionEntry {
     /// A consistent copy of the entry.
     ///
@@ -164,6 +167,18 @@ pub struct SessionStats {
     last_up_ms: AtomicU64,
     spare: [AtomicU64; 3],
 }
+
+shared!(
+    SessionStats,
+    SessionStats {
+        up_packets,
+        up_bytes,
+        down_packets,
+        down_bytes,
+        last_up_ms,
+        spare,
+    }
+);
 
 /// A copy of a session's counters. Bytes are IP bytes (RFC 2866 octets of the PPP payload).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

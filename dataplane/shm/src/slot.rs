@@ -7,17 +7,17 @@
 //! State word: `generation:32 | version:16 | state:8 | owner:8`. The version is odd while control
 //! writes; the generation changes when the slot passes to another session.
 
-use crate::sync::{AtomicU64, Ordering, order};
+use crate::sync::{AtomicU64, Ordering, fault_point, order};
 
 /// Words in a slot behind its state word.
-pub(crate) const SLOT_WORDS: usize = 7;
+pub(crate) const SLOT_WORDS: usize = if cfg!(loom) { 2 } else { 7 };
 
 /// How often a reader looks again when control is in the middle of a write. A write is seven stores;
 /// a control process that died inside one leaves the slot unreadable until it restarts.
-const READ_TRIES: usize = 64;
+const READ_TRIES: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// What a worker may do with the frames of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SessionState {
     /// The slot holds no session.
@@ -69,6 +69,9 @@ pub(crate) struct Slot {
     state: AtomicU64,
     words: [AtomicU64; SLOT_WORDS],
 }
+
+#[cfg(not(loom))]
+crate::shared::shared!(Slot, Slot { state, words });
 
 const fn pack(generation: u32, version: u16, state: u8, owner: u8) -> u64 {
     (generation as u64) << 32 | (version as u64) << 16 | (state as u64) << 8 | owner as u64
@@ -122,13 +125,10 @@ impl Slot {
         Err(SlotError::Busy)
     }
 
-    /// The state word alone, for a check that needs no other field.
-    ///
-    /// # Errors
-    /// [`SlotError::Corrupt`] for a state no version of this contract writes.
-    #[inline]
-    pub(crate) fn state(&self) -> Result<StateWord, SlotError> {
-        unpack(self.state.load(order::OBSERVE)).ok_or(SlotError::Corrupt)
+    /// The generation in the state word. It is there even when a write was cut short (the mark of a
+    /// write keeps it) or when the rest of the word is nonsense. Control only.
+    pub(crate) fn generation(&self) -> u32 {
+        (self.state.load(Ordering::Relaxed) >> 32) as u32
     }
 
     /// Whether control stopped in the middle of a write.
@@ -137,7 +137,7 @@ impl Slot {
     }
 
     /// Writes all fields and makes them visible with `state`. Control only, one writer at a time
-    /// (the caller holds the control lock).
+    /// (the caller holds the control lock). A write that was cut short is simply written over.
     pub(crate) fn write(
         &self,
         generation: u32,
@@ -152,23 +152,41 @@ impl Slot {
             Ordering::Relaxed,
         );
         order::write_begin_fence();
+        fault_point();
         for (word, value) in self.words.iter().zip(words) {
             word.store(*value, Ordering::Relaxed);
+            fault_point();
         }
         self.state.store(
             pack(generation, version.wrapping_add(1), state as u8, owner),
             order::PUBLISH,
         );
+        fault_point();
     }
 
-    /// Changes the state alone; the fields stay. Control only.
-    pub(crate) fn set_state(&self, state: SessionState) {
+    /// Leaves the slot as a death in the middle of a write does.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn tear(&self) {
+        let word = self.state.load(Ordering::Relaxed);
+        self.state.store(word | 1 << 16, Ordering::Relaxed);
+        self.words[0].store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// Makes the entry `Closing`; the fields stay, except those of a write that was cut short, which
+    /// are a mixture of two sessions and become zero. Control only.
+    pub(crate) fn withdraw(&self) {
         let old = self.state.load(Ordering::Relaxed);
-        let version = (version_of(old) | 1).wrapping_add(1);
+        let (generation, owner) = ((old >> 32) as u32, old as u8);
+        if self.is_torn() {
+            self.write(generation, SessionState::Closing, owner, &[0; SLOT_WORDS]);
+            return;
+        }
+        let version = version_of(old).wrapping_add(2);
         self.state.store(
-            pack((old >> 32) as u32, version, state as u8, old as u8),
+            pack(generation, version, SessionState::Closing as u8, owner),
             order::PUBLISH,
         );
+        fault_point();
     }
 }
 
@@ -195,7 +213,7 @@ mod tests {
             }
         );
         assert_eq!(words, [1, 2, 3, 4, 5, 6, 7]);
-        slot.set_state(SessionState::Closing);
+        slot.withdraw();
         let (state, words) = slot.read().unwrap();
         assert_eq!(
             state,
@@ -212,13 +230,30 @@ mod tests {
     fn a_write_cut_short_is_busy_not_half_read() {
         let slot = Slot::new();
         slot.write(7, SessionState::Forwarding, 3, &[1; 7]);
-        let word = slot.state.load(Ordering::Relaxed);
-        slot.state.store(word | 1 << 16, Ordering::Relaxed);
-        slot.words[0].store(99, Ordering::Relaxed);
+        slot.tear();
         assert!(slot.is_torn());
         assert_eq!(slot.read(), Err(SlotError::Busy));
+        assert_eq!(slot.generation(), 7);
+        slot.withdraw();
+        let (state, words) = slot.read().unwrap();
+        assert_eq!(
+            (state.generation, state.state, state.owner, words),
+            (7, SessionState::Closing, 3, [0; 7]),
+            "no field of the cut write stays"
+        );
         slot.write(8, SessionState::Negotiating, 1, &[2; 7]);
         assert_eq!(slot.read().unwrap().1, [2; 7]);
+    }
+
+    #[test]
+    fn the_version_wraps_without_a_torn_look() {
+        let slot = Slot::new();
+        slot.state.store(pack(1, 0xfffe, 2, 0), Ordering::Relaxed);
+        slot.withdraw();
+        assert_eq!(slot.read().unwrap().0.state, SessionState::Closing);
+        slot.state.store(pack(1, 0xfffe, 2, 0), Ordering::Relaxed);
+        slot.write(2, SessionState::Forwarding, 0, &[5; 7]);
+        assert_eq!(slot.read().unwrap().1, [5; 7]);
     }
 
     #[test]
@@ -226,6 +261,6 @@ mod tests {
         let slot = Slot::new();
         slot.state.store(pack(1, 2, 9, 0), Ordering::Relaxed);
         assert_eq!(slot.read(), Err(SlotError::Corrupt));
-        assert_eq!(slot.state(), Err(SlotError::Corrupt));
+        assert_eq!(slot.generation(), 1);
     }
 }

@@ -51,7 +51,7 @@ impl Dataplane {
         Ok(Self::over(tables, capacities, presence, replaced))
     }
 
-    fn over(
+    pub(crate) fn over(
         tables: Tables,
         capacities: Capacities,
         presence: Presence,
@@ -64,6 +64,8 @@ impl Dataplane {
         for port in tables.ports.iter() {
             port.mac_state.store(0, Ordering::Release);
         }
+        // A new process begins with an empty FIB.
+        tables.header[0].routes_applied.store(0, Ordering::Release);
         tables.header[0].dataplane.announce();
         let workers_taken = vec![false; capacities.workers as usize];
         Self {

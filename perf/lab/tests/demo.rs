@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use bng_lab::{Programs, cleanup, www};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Everything of a lab that could stay: names of namespaces, state files, shared memory, working directories, DPDK files.
 fn remains() -> BTreeSet<String> {
@@ -59,28 +59,53 @@ fn demo_shows_page_session_and_binding_exits_0_and_leaves_nothing() {
     assert_eq!(remains(), before);
 }
 
+/// Starts the demo and reads its output until the daemons run and the client boots.
+fn half_a_demo() -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut child = demo().spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let found = lines.find(|line| line.as_ref().unwrap().contains("router boots"));
+    assert!(found.is_some(), "the demo got that far");
+    (child, lines)
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
 #[test]
 fn interrupted_demo_cleans_up_and_says_so() {
     let before = remains();
-    let mut child = demo().spawn().unwrap();
-    // In the middle: the daemons run and the client boots.
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    lines
-        .find(|line| line.as_ref().unwrap().contains("router boots"))
-        .unwrap()
-        .unwrap();
+    let (child, lines) = half_a_demo();
     assert_ne!(remains(), before);
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    signal(&child, Signal::INT);
     // Read on, so that the demo is not ended by a closed pipe instead.
     lines.for_each(drop);
     let output = child.wait_with_output().unwrap();
     assert_eq!(
         output.status.code(),
         Some(130),
-        "128 + SIGINT; signal {:?}",
-        output.status.signal()
+        "128 + SIGINT: {:?}",
+        output.status
     );
     assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
+    assert_eq!(remains(), before);
+}
+
+#[test]
+fn remains_of_a_killed_demo_are_removed_by_down() {
+    let before = remains();
+    let (mut child, _lines) = half_a_demo();
+    signal(&child, Signal::KILL);
+    child.wait().unwrap();
+    assert_ne!(remains(), before);
+    let down = Command::new(Programs::of_workspace().find("bng-lab").unwrap())
+        .arg("down")
+        .output()
+        .unwrap();
+    assert!(down.status.success(), "{down:?}");
+    assert!(
+        String::from_utf8_lossy(&down.stdout).contains("removed bng-lab-"),
+        "{down:?}"
+    );
     assert_eq!(remains(), before);
 }

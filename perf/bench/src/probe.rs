@@ -219,7 +219,10 @@ mod tests {
         assert_eq!(data.write(1_464).len(), 1_464);
         assert_eq!(Probe::parse(&data.write(1_464)), Ok(data));
         assert_eq!(data.write(0).len(), HEADER_LEN);
-        assert_eq!(Probe::parse(&Probe::Query(ID).write(0)), Ok(Probe::Query(ID)));
+        assert_eq!(
+            Probe::parse(&Probe::Query(ID).write(0)),
+            Ok(Probe::Query(ID))
+        );
         let report = Probe::Report(
             ID,
             StreamReport {

@@ -207,8 +207,7 @@ fn drops_in(table: &str, local: SocketAddrV4) -> u64 {
 }
 
 fn socket_drops(local: SocketAddrV4) -> u64 {
-    std::fs::read_to_string("/proc/thread-self/net/udp")
-        .map_or(0, |table| drops_in(&table, local))
+    std::fs::read_to_string("/proc/thread-self/net/udp").map_or(0, |table| drops_in(&table, local))
 }
 
 /// Sends, waiting for room in the socket if there is none.
@@ -231,8 +230,8 @@ fn send(socket: &UdpSocket, payload: &[u8], to: SocketAddr) -> bool {
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &ReflectArgs) -> Result<ExitCode> {
-    let socket =
-        UdpSocket::bind(args.listen).with_context(|| format!("cannot listen on {}", args.listen))?;
+    let socket = UdpSocket::bind(args.listen)
+        .with_context(|| format!("cannot listen on {}", args.listen))?;
     socket.set_nonblocking(true)?;
     // Without CAP_NET_ADMIN the kernel's limit holds; drops are counted and reported.
     if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {

@@ -123,13 +123,12 @@ impl World {
             lose,
             repeat,
             delay,
-            data_too,
+            ..
         } = if data && !self.weather.data_too {
             Weather::default()
         } else {
             self.weather
         };
-        let _ = data_too;
         if self.one_in(lose) {
             if data {
                 self.lost_data[usize::from(towards == Towards::Subscribers)] += 1;
@@ -284,7 +283,7 @@ impl World {
         }
     }
 
-    fn to_the_end(&mut self) {
+    fn finish(&mut self) {
         self.run_until(Duration::from_secs(600), |world| {
             world.run.stage() == Stage::Done
         });
@@ -313,7 +312,7 @@ fn subscribers_come_up_with_address_and_dns_and_hang_up_cleanly() {
     world.user_names.sort_unstable();
     world.user_names.dedup();
     assert_eq!(world.user_names.len(), 50);
-    world.to_the_end();
+    world.finish();
     assert_eq!(world.run.sums.came_up, 50);
     assert_eq!(world.run.sums.clients.retransmissions, 0);
     assert!(world.run.sums.failures.is_empty() && world.run.sums.ended.is_empty());
@@ -324,13 +323,13 @@ fn subscribers_come_up_with_address_and_dns_and_hang_up_cleanly() {
 fn all_come_up_over_a_bad_wire_whatever_the_seed() {
     for seed in 1..=20 {
         let weather = Weather {
-            lose: 5,
+            lose: 8,
             repeat: 6,
             delay: 4,
             data_too: false,
         };
         let mut world = World::new(plan(30), seed, weather);
-        world.to_the_end();
+        world.finish();
         let sums = &world.run.sums;
         assert_eq!(sums.came_up, 30, "seed {seed}: {:?}", sums.failures);
         assert!(sums.clients.retransmissions > 0);
@@ -342,7 +341,7 @@ fn without_losses_every_datagram_comes_back_and_is_counted_at_both_ends() {
     let mut plan = plan(20);
     plan.traffic = Some(traffic());
     let mut world = World::new(plan, 3, Weather::default());
-    world.to_the_end();
+    world.finish();
     let account = &world.run.account;
     assert!((1_990..=2_001).contains(&account.sent), "{}", account.sent);
     assert_eq!(account.received, account.sent);
@@ -376,7 +375,11 @@ fn losses_are_found_in_the_direction_where_they_happened() {
     });
     let (mut up, mut down) = (0, 0);
     for stream in &world.run.streams {
-        let seen = stream.report.expect("asked until it answered").counts.unique;
+        let seen = stream
+            .report
+            .expect("asked until it answered")
+            .counts
+            .unique;
         up += stream.sent - seen;
         down += seen - stream.returned.counts().unique;
     }
@@ -391,7 +394,7 @@ fn a_wrong_password_is_a_failure_with_that_cause() {
         (b"sub0".to_vec(), b"wrong".to_vec())
     })
     .unwrap();
-    world.to_the_end();
+    world.finish();
     assert_eq!(world.run.sums.came_up, 0);
     assert_eq!(
         world.run.sums.failures,
@@ -413,7 +416,7 @@ fn sessions_the_operator_ends_are_counted_as_ended_by_the_peer() {
             .terminate(time, victim, TerminateCause::Operator)
     );
     world.run_until(Duration::from_secs(10), |world| world.run.up() == 3);
-    world.to_the_end();
+    world.finish();
     assert_eq!(world.run.sums.came_up, 4);
     assert_eq!(
         world.run.sums.ended,
@@ -426,7 +429,7 @@ fn echo_requests_are_answered_for_as_long_as_sessions_are_held() {
     let mut plan = plan(5);
     plan.hold = Duration::from_secs(200);
     let mut world = World::new(plan, 7, Weather::default());
-    world.to_the_end();
+    world.finish();
     assert!(world.run.sums.clients.echo_answered >= 5 * 5);
     assert!(world.run.sums.ended.is_empty());
 }
@@ -438,7 +441,7 @@ fn without_an_access_concentrator_every_session_fails_and_the_run_ends() {
         ..Weather::default()
     };
     let mut world = World::new(plan(3), 8, weather);
-    world.to_the_end();
+    world.finish();
     assert_eq!(world.run.sums.came_up, 0);
     assert_eq!(
         world.run.sums.failures.values().sum::<u64>(),

@@ -382,13 +382,7 @@ impl Client {
         self.ipcp.close();
     }
 
-    fn send_tags(
-        &self,
-        code: u8,
-        session_id: u16,
-        tags: &[(u16, &[u8])],
-        cx: &mut Context<'_>,
-    ) {
+    fn send_tags(&self, code: u8, session_id: u16, tags: &[(u16, &[u8])], cx: &mut Context<'_>) {
         let mut writer = TagWriter::new(usize::from(lcp::PPPOE_MRU));
         // The tags are ours or come from one PADO, so they fit; a peer that makes them too long gets a short PADR.
         for (kind, value) in tags {
@@ -414,7 +408,11 @@ impl Client {
             (kind::SERVICE_NAME, &service),
             (kind::HOST_UNIQ, &self.identity.host_uniq),
         ];
-        tags.extend(self.offer.iter().map(|(kind, value)| (*kind, value.as_slice())));
+        tags.extend(
+            self.offer
+                .iter()
+                .map(|(kind, value)| (*kind, value.as_slice())),
+        );
         self.send_tags(code::PADR, 0, &tags, cx);
         self.arm(cx);
     }
@@ -580,8 +578,9 @@ impl Client {
         }
     }
 
-    /// An answer came and a new request went out: its timer starts anew, but not the count that ends the exchange.
+    /// The peer answered a request: RFC 1661 section 4.4, Initialize-Restart-Count. `setup_timeout` bounds the whole.
     fn restart_timer(&mut self, cx: &Context<'_>) {
+        self.sent = 1;
         self.deadline = Some(cx.now + cx.settings.restart);
         self.period = (cx.settings.restart * 2).min(cx.settings.restart_max);
     }

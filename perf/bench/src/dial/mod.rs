@@ -264,9 +264,7 @@ fn drive(
                 next
             };
             // Signals are looked at once a second at the latest.
-            let limit = next
-                .saturating_sub(start.elapsed())
-                .min(PROGRESS_PERIOD);
+            let limit = next.saturating_sub(start.elapsed()).min(PROGRESS_PERIOD);
             if !limit.is_zero() || link.backlog() > 0 {
                 link.wait(limit)?;
             }
@@ -276,7 +274,11 @@ fn drive(
 
 fn progress(emulator: &Emulator, now: Duration) {
     let mut stderr = std::io::stderr().lock();
-    let end = if stderr.is_terminal() { "\x1b[K\r" } else { "\n" };
+    let end = if stderr.is_terminal() {
+        "\x1b[K\r"
+    } else {
+        "\n"
+    };
     let stage = match emulator.stage() {
         Stage::Setup => "setup",
         Stage::Traffic(_) => "traffic",
@@ -304,10 +306,7 @@ fn warn(args: &DialArgs, emulator: &Emulator, link: &Link) {
     if let Some(errno) = link.last_send_error() {
         eprintln!("bng-perf: {} refused frames: {errno}", args.access);
     }
-    let longest = emulator
-        .plan
-        .traffic
-        .map(|plan| plan.payload_bytes + 28);
+    let longest = emulator.plan.traffic.map(|plan| plan.payload_bytes + 28);
     if let (Some(longest), Some(mru)) = (longest, emulator.smallest_peer_mru())
         && longest > usize::from(mru)
     {

@@ -110,11 +110,7 @@ impl Exchange {
 
     fn send_request(&mut self, parameters: &impl Parameters, out: &mut Vec<Vec<u8>>) {
         self.last_id = self.last_id.wrapping_add(1);
-        let request = control::write(
-            code::CONFIGURE_REQUEST,
-            self.last_id,
-            &parameters.request(),
-        );
+        let request = control::write(code::CONFIGURE_REQUEST, self.last_id, &parameters.request());
         out.push(request.clone());
         self.outstanding = Some(request);
     }

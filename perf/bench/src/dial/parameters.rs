@@ -97,7 +97,9 @@ impl Parameters for LcpParameters {
     fn nak(&mut self, options: &Options<'_>) -> bool {
         for option in options.iter() {
             match (option.kind, option.data) {
-                (lcp::option::MRU, &[high, low]) => self.mru = Some(u16::from_be_bytes([high, low])),
+                (lcp::option::MRU, &[high, low]) => {
+                    self.mru = Some(u16::from_be_bytes([high, low]))
+                }
                 (lcp::option::MAGIC_NUMBER, _) => {
                     self.magic = self.magic.map(|magic| magic.wrapping_mul(0x85eb_ca6b) | 1);
                 }

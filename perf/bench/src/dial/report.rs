@@ -252,7 +252,11 @@ impl fmt::Display for Report {
             self.sessions,
             self.setups_per_second,
             self.sessions_up_at_end,
-            if self.interrupted { " (interrupted)" } else { "" }
+            if self.interrupted {
+                " (interrupted)"
+            } else {
+                ""
+            }
         )?;
         if let Some(setup) = &self.setup_time_ms {
             writeln!(f, "setup time     {setup} ms")?;
@@ -260,7 +264,10 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "protocol       {} retransmissions, {} renegotiations, {} echo requests answered, {} ended by the peer",
-            self.retransmissions, self.renegotiations, self.echo_requests_answered, self.ended_by_peer
+            self.retransmissions,
+            self.renegotiations,
+            self.echo_requests_answered,
+            self.ended_by_peer
         )?;
         for (cause, count) in &self.failures {
             writeln!(f, "  never up     {cause}: {count}")?;

@@ -239,7 +239,10 @@ mod tests {
             accept(&mut account, &mut stream, &returned(4, sequence));
         }
         let counts = stream.returned.counts();
-        assert_eq!((counts.unique, counts.duplicates, counts.reordered), (4, 1, 1));
+        assert_eq!(
+            (counts.unique, counts.duplicates, counts.reordered),
+            (4, 1, 1)
+        );
         assert_eq!(account.received, 5);
         assert!((49_900..=50_100).contains(&account.round_trip.max()));
     }

@@ -29,7 +29,7 @@ pub(crate) fn pppoe_reason(error: PppoeError) -> Verdict {
 }
 
 /// The link layer of a frame whose bytes are all in one segment.
-#[inline]
+#[inline(always)]
 fn link<B: PacketBuf>(buf: &B) -> Step<EthFrame> {
     if !buf.is_contiguous() {
         return drop(Counter::FrameSegmented);
@@ -39,7 +39,7 @@ fn link<B: PacketBuf>(buf: &B) -> Step<EthFrame> {
 
 /// A frame from an access port: goes on only if it is a PPPoE session frame to the port's MAC address.
 /// Discovery to us or to everybody is the control plane's.
-#[inline]
+#[inline(always)]
 pub(crate) fn access<B: PacketBuf>(buf: &B, port: &Port) -> Step<EthFrame> {
     let frame = link(buf)?;
     match frame.ethertype {
@@ -56,7 +56,7 @@ pub(crate) fn access<B: PacketBuf>(buf: &B, port: &Port) -> Step<EthFrame> {
 
 /// A frame from a core port: goes on only if it is untagged IPv4 to the port's MAC address; returns the offset of
 /// the IPv4 header. Everything else that is to us or to a group is the kernel's.
-#[inline]
+#[inline(always)]
 pub(crate) fn core<B: PacketBuf>(buf: &B, port: &Port) -> Step<usize> {
     let frame = link(buf)?;
     if frame.dst == port.mac && frame.ethertype == ethertype::IPV4 && frame.tags.count() == 0 {

@@ -7,7 +7,7 @@ use crate::classify::pppoe_reason;
 use crate::verdict::Step;
 
 /// The PPP frame inside, and the offset of its information field in the Ethernet frame.
-#[inline]
+#[inline(always)]
 pub(crate) fn session<'a>(data: &'a [u8], frame: &EthFrame) -> Step<(SessionFrame<'a>, usize)> {
     let bytes = data.get(frame.payload..).unwrap_or(&[]);
     let ppp = pppoe::parse_session(bytes).map_err(pppoe_reason)?;

@@ -3,14 +3,14 @@
 //! Pass 1 parses and prefetches the reverse mapping, pass 2 reads it and prefetches the session, pass 3 checks and
 //! rewrites.
 
-use arrayvec::ArrayVec;
 use bng_shm::{BlockOwner, Counter, RangeKind, Reverse, Session, SlotIndex};
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::flow::{self, Direction, Flow};
 use crate::ip::{self, Packet};
+use crate::upstream::of;
 use crate::verdict::{Origin, Step, Verdict, drop};
-use crate::worker::FastPath;
+use crate::worker::Stages;
 use crate::{classify, destination, encap, nat44, session, ttl};
 
 /// How far ahead of the parser frames are prefetched.
@@ -18,7 +18,21 @@ const AHEAD: usize = 8;
 /// Bits of a session's generation an owner word keeps.
 const OWNER_GENERATION: u32 = 0x7fff_ffff;
 
+/// One packet's facts, filled in place by one pass after the other. Nothing of it is moved between passes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scratch {
+    /// Place of the packet in its burst.
+    at: u8,
+    packet: Packet,
+    target: Target,
+    // From here on: pass 2.
+    slot: SlotIndex,
+    /// The reverse mapping, for a NAT target.
+    entry: Option<Reverse>,
+}
+
 /// What the destination is to us.
+#[derive(Debug, Clone, Copy)]
 enum Target {
     /// An address of a NAT pool, by its dense index.
     Nat { address_index: u16, flow: Flow },
@@ -26,210 +40,209 @@ enum Target {
     Routed(BlockOwner),
 }
 
-struct Parsed {
-    at: u8,
-    packet: Packet,
-    target: Target,
-}
-
-/// The session a packet leads to.
-struct Found<'a> {
-    parsed: &'a Parsed,
-    slot: SlotIndex,
-    lead: Lead<'a>,
-}
-
-/// What has been read on the way to the session, to be checked against its entry.
-enum Lead<'a> {
-    Nat {
-        address_index: u16,
-        flow: &'a Flow,
-        entry: Reverse,
-    },
-    Routed {
-        generation: u32,
-    },
+impl Scratch {
+    pub(crate) const EMPTY: Self = Self {
+        at: 0,
+        packet: Packet::EMPTY,
+        target: Target::Nat {
+            address_index: 0,
+            flow: Flow::EMPTY,
+        },
+        slot: SlotIndex(0),
+        entry: None,
+    };
 }
 
 /// At most [`BURST`] buffers; `verdicts` has one place for each.
 pub(crate) fn run<B: PacketBuf>(
-    worker: &mut FastPath,
+    stages: &mut Stages,
+    scratch: &mut [Scratch; BURST],
     bufs: &mut [B],
     verdicts: &mut [Verdict],
     origin: Origin,
 ) {
-    let mut parsed = ArrayVec::<Parsed, BURST>::new();
     bufs.iter().take(AHEAD).for_each(B::prefetch);
-    for (at, verdict) in verdicts.iter_mut().enumerate() {
+    let mut parsed = 0;
+    for (at, (buf, verdict)) in bufs.iter().zip(verdicts.iter_mut()).enumerate() {
         if let Some(next) = bufs.get(at + AHEAD) {
             next.prefetch();
         }
-        let Some(buf) = bufs.get(at) else { break };
-        match parse(worker, buf, at as u8) {
-            Ok(packet) => parsed.push(packet),
+        let Some(place) = scratch.get_mut(parsed) else {
+            break;
+        };
+        place.at = at as u8;
+        match parse(stages, buf, place) {
+            Ok(()) => parsed += 1,
             Err(end) => *verdict = end,
         }
     }
 
-    let mut found = ArrayVec::<Found<'_>, BURST>::new();
-    for packet in &parsed {
-        match find(worker, packet, origin) {
-            Ok(lead) => found.push(lead),
-            Err(end) => put(verdicts, packet.at, end),
+    let mut found = 0;
+    for from in 0..parsed {
+        let Some(packet) = scratch.get_mut(from) else {
+            break;
+        };
+        match find(stages, packet, origin) {
+            Ok(()) => {
+                // What goes on closes ranks; most bursts have no gap.
+                if from != found {
+                    scratch.copy_within(from..=from, found);
+                }
+                found += 1;
+            }
+            Err(end) => {
+                if let Some(verdict) = verdicts.get_mut(usize::from(packet.at)) {
+                    *verdict = end;
+                }
+            }
         }
     }
 
     let mut forwarded = 0;
-    for lead in &found {
-        let Some(buf) = bufs.get_mut(usize::from(lead.parsed.at)) else {
+    for packet in scratch.iter().take(found) {
+        let (Some(buf), Some(verdict)) = of(bufs, verdicts, packet.at) else {
             break;
         };
-        let end = match deliver(worker, buf, lead) {
+        *verdict = match deliver(stages, buf, packet) {
             Ok(port) => {
                 forwarded += 1;
                 Verdict::Forward { port }
             }
             Err(end) => end,
         };
-        put(verdicts, lead.parsed.at, end);
     }
-    worker.shm.count(Counter::ForwardedDownstream, forwarded);
+    stages.shm.count(Counter::ForwardedDownstream, forwarded);
 }
 
-#[inline]
-fn put(verdicts: &mut [Verdict], at: u8, end: Verdict) {
-    if let Some(verdict) = verdicts.get_mut(usize::from(at)) {
-        *verdict = end;
-    }
-}
-
-/// Pass 1: everything the packet itself says.
-#[inline]
-fn parse<B: PacketBuf>(worker: &FastPath, buf: &B, at: u8) -> Step<Parsed> {
-    let port = worker.ports.core(buf.port())?;
+/// Pass 1: everything the packet itself says; prefetches the reverse mapping.
+#[inline(always)]
+fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Scratch) -> Step<()> {
+    let port = stages.ports.core(buf.port())?;
     let l3 = classify::core(buf, port)?;
     let bytes = buf.data().get(l3..).unwrap_or(&[]);
-    let packet = match ip::check(bytes, l3) {
-        // Options are the kernel's business when the packet is the kernel's; we see that below.
-        Err(Counter::Ipv4Options) => return options(worker, bytes, buf.port()),
+    let packet = &mut place.packet;
+    *packet = match ip::check(bytes, l3) {
+        // Options are the kernel's business when the packet is the kernel's.
+        Err(Counter::Ipv4Options) => return options(stages, bytes, buf.port()),
         other => other.map_err(Verdict::Drop)?,
     };
-    let range = destination::downstream(&worker.pools, packet.dst, buf.port())?;
-    let target = match range.kind {
-        RangeKind::Nat => {
-            let offset = packet.dst - range.first.to_bits();
-            // Dense indices count at most 4,096 addresses.
-            let address_index = (range.base + offset) as u16;
-            let flow = flow::parse(packet.bytes(buf.data()), &packet, Direction::Downstream)
-                .map_err(Verdict::Drop)?;
-            worker
-                .shm
-                .prefetch_reverse(address_index, flow.protocol, flow.port);
-            Target::Nat {
-                address_index,
-                flow,
-            }
+    let range = destination::downstream(&stages.ranges, packet.dst, buf.port())?;
+    if range.kind == RangeKind::Nat {
+        // Dense indices count at most 4,096 addresses.
+        let address_index = (range.base + (packet.dst - range.first.to_bits())) as u16;
+        let flow = flow::parse(packet.bytes(buf.data()), packet, Direction::Downstream)
+            .map_err(Verdict::Drop)?;
+        stages
+            .shm
+            .prefetch_reverse(address_index, flow.protocol, flow.port);
+        place.target = Target::Nat {
+            address_index,
+            flow,
+        };
+    } else {
+        match stages.shm.reader().framed_owner(range, packet.dst.into()) {
+            Some(owner) => place.target = Target::Routed(owner),
+            None => return drop(Counter::SessionUnknown),
         }
-        RangeKind::Routed | RangeKind::Subscriber => {
-            match worker.shm.reader().framed_owner(range, packet.dst.into()) {
-                Some(owner) => Target::Routed(owner),
-                None => return drop(Counter::SessionUnknown),
-            }
-        }
-    };
-    Ok(Parsed { at, packet, target })
+    }
+    Ok(())
 }
 
 /// A packet with options, whose header is right otherwise: the kernel's, unless it is for a subscriber.
 #[cold]
-fn options(worker: &FastPath, bytes: &[u8], port: u8) -> Step<Parsed> {
+fn options(stages: &Stages, bytes: &[u8], port: u8) -> Step<()> {
     let dst = bng_wire::ipv4::parse(bytes).map_or(0, |packet| packet.dst);
-    destination::downstream(&worker.pools, dst, port)?;
+    destination::downstream(&stages.ranges, dst, port)?;
     drop(Counter::Ipv4Options)
 }
 
-/// Pass 2: the session the destination leads to, if it is this worker's.
-#[inline]
-fn find<'a>(worker: &FastPath, parsed: &'a Parsed, origin: Origin) -> Step<Found<'a>> {
-    let shm = &worker.shm;
-    let (slot, lead, unknown) = match &parsed.target {
+/// Pass 2: the session the destination leads to, if it is this worker's; prefetches its entry.
+#[inline(always)]
+fn find(stages: &Stages, place: &mut Scratch, origin: Origin) -> Step<()> {
+    let shm = &stages.shm;
+    place.slot = match &place.target {
         Target::Nat {
             address_index,
             flow,
-        } => match shm.reverse(*address_index, flow.protocol, flow.port) {
-            Some(entry) => {
-                let address_index = *address_index;
-                (
-                    entry.slot,
-                    Lead::Nat {
-                        address_index,
-                        flow,
-                        entry,
-                    },
-                    Counter::NatNoMapping,
-                )
-            }
-            None if flow.is_error => return drop(Counter::NatIcmpEmbedded),
-            None => return drop(Counter::NatNoMapping),
-        },
-        Target::Routed(BlockOwner { slot, generation }) => (
-            *slot,
-            Lead::Routed {
-                generation: *generation,
-            },
-            Counter::SessionUnknown,
-        ),
+        } => {
+            let missing = if flow.is_error {
+                Counter::NatIcmpEmbedded
+            } else {
+                Counter::NatNoMapping
+            };
+            place.entry = shm.reverse(*address_index, flow.protocol, flow.port);
+            place
+                .entry
+                .map_or_else(|| drop(missing), |entry| Ok(entry.slot))?
+        }
+        Target::Routed(owner) => owner.slot,
     };
-    session::owned(shm.reader(), slot, shm.index(), origin, unknown)?;
-    shm.reader().prefetch_session(slot);
-    Ok(Found { parsed, slot, lead })
+    let unknown = place.target.unknown();
+    session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)?;
+    shm.reader().prefetch_session(place.slot);
+    Ok(())
+}
+
+impl Target {
+    /// The reason when there is no session.
+    const fn unknown(&self) -> Counter {
+        match self {
+            Self::Nat { .. } => Counter::NatNoMapping,
+            Self::Routed(_) => Counter::SessionUnknown,
+        }
+    }
 }
 
 /// Pass 3: session, TTL, size, NAT, encapsulation, counters; returns the egress port.
-#[inline]
-fn deliver<B: PacketBuf>(worker: &mut FastPath, buf: &mut B, found: &Found<'_>) -> Step<u8> {
-    let FastPath {
+#[inline(always)]
+fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Scratch) -> Step<u8> {
+    let Stages {
         shm, ports, nat, ..
-    } = worker;
-    let Found {
-        parsed: Parsed { packet, .. },
+    } = stages;
+    let Scratch {
+        packet,
         slot,
-        lead,
-    } = found;
-    let unknown = match lead {
-        Lead::Nat { .. } => Counter::NatNoMapping,
-        Lead::Routed { .. } => Counter::SessionUnknown,
-    };
+        target,
+        ..
+    } = place;
+    let unknown = target.unknown();
     let session = session::live(shm.reader(), *slot, unknown)?;
     let Some((port, own)) = ports.of_access_index(slot.access_port()) else {
         return drop(unknown);
     };
-    if let Lead::Routed { generation } = lead {
-        routed(&session, *generation, packet)?;
+    if let Target::Routed(owner) = target {
+        routed(&session, owner, packet)?;
     }
     session::open(&session)?;
     ttl::left(packet)?;
     if packet.len > session.mtu {
         return drop(Counter::PacketTooBig);
     }
-    if let Lead::Nat {
-        address_index,
-        flow,
-        entry,
-    } = lead
+    let Some((ip, l4)) = packet.parts(buf.data_mut()) else {
+        return drop(Counter::Ipv4Truncated);
+    };
+    let mut changed = ttl::decrement(ip);
+    if let (
+        Target::Nat {
+            address_index,
+            flow,
+        },
+        Some(entry),
+    ) = (target, place.entry)
     {
-        nat.inside(shm, &session, *address_index, flow, *entry)?;
-        let bytes = packet.bytes_mut(buf.data_mut());
+        nat.inside(shm, &session, *address_index, flow, entry)?;
         let inside = session.framed_ip.to_bits();
-        nat44::rewrite(
-            bytes,
+        let rewritten = nat44::rewrite(
+            ip,
+            l4,
             Direction::Downstream,
             flow,
             inside,
             entry.inside_port,
         );
+        changed = changed.and(rewritten);
     }
-    ttl::decrement(packet.bytes_mut(buf.data_mut()));
+    ip.checksum.set(changed.apply(ip.checksum.get()));
     encap::access(buf, packet, &session, *slot, own.mac)?;
     shm.count_down(*slot, u64::from(packet.len));
     Ok(port)
@@ -237,8 +250,8 @@ fn deliver<B: PacketBuf>(worker: &mut FastPath, buf: &mut B, found: &Found<'_>) 
 
 /// A routed address leads to the session it was given to, and to no later one in the same slot.
 #[inline]
-fn routed(session: &Session, generation: u32, packet: &Packet) -> Step<()> {
-    let ours = session.generation & OWNER_GENERATION == generation
+fn routed(session: &Session, owner: &BlockOwner, packet: &Packet) -> Step<()> {
+    let ours = session.generation & OWNER_GENERATION == owner.generation
         && session.framed_ip.to_bits() == packet.dst;
     if ours {
         Ok(())

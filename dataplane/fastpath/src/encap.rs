@@ -11,7 +11,7 @@ use crate::route::Egress;
 use crate::verdict::{Step, drop};
 
 /// Towards the core: PPPoE, PPP and tags give way to a plain Ethernet header; padding is cut off.
-#[inline]
+#[inline(always)]
 pub(crate) fn core<B: PacketBuf>(buf: &mut B, packet: &Packet, egress: &Egress) {
     // A session frame has at least 22 bytes in front of the packet, so the new header always fits.
     buf.trim_front(usize::from(packet.l3).saturating_sub(ETH_LEN));
@@ -27,7 +27,7 @@ pub(crate) fn core<B: PacketBuf>(buf: &mut B, packet: &Packet, egress: &Egress) 
 }
 
 /// The tags a session's frames carry; outer TPID as the subscriber's, inner 0x8100, priority 0.
-#[inline]
+#[inline(always)]
 fn tags(vlans: &Vlans) -> VlanStack {
     let tpid = if vlans.outer_is_88a8 {
         ethertype::QINQ
@@ -48,7 +48,7 @@ fn tags(vlans: &Vlans) -> VlanStack {
 }
 
 /// Towards the subscriber: Ethernet, tags, PPPoE and PPP in front of the packet; padding is cut off.
-#[inline]
+#[inline(always)]
 pub(crate) fn access<B: PacketBuf>(
     buf: &mut B,
     packet: &Packet,

@@ -28,6 +28,15 @@ pub(crate) struct Flow {
     pub(crate) is_error: bool,
 }
 
+impl Flow {
+    pub(crate) const EMPTY: Self = Self {
+        protocol: NatProtocol::Tcp,
+        port: 0,
+        tcp_flags: 0,
+        is_error: false,
+    };
+}
+
 fn reason(error: L4Error) -> Counter {
     match error {
         L4Error::Truncated { .. } | L4Error::TcpOffset { .. } => Counter::L4Truncated,
@@ -36,7 +45,7 @@ fn reason(error: L4Error) -> Counter {
 }
 
 /// Reads the flow of a checked packet; `bytes` are exactly the packet's.
-#[inline]
+#[inline(always)]
 pub(crate) fn parse(bytes: &[u8], packet: &Packet, direction: Direction) -> Result<Flow, Counter> {
     if packet.is_later_fragment() {
         return Err(Counter::FragmentUnsupported);

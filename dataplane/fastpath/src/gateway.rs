@@ -1,6 +1,6 @@
 //! Stage: packets to the gateway's own address on the session.
 
-use bng_shm::{Counter, Session};
+use bng_shm::{Counter, SlotIndex};
 use bng_wire::checksum::{Delta, checksum};
 use bng_wire::ipv4::{IPV4_MIN_LEN, protocol};
 use bng_wire::l4::icmp_type;
@@ -10,27 +10,28 @@ use zerocopy::FromBytes;
 use crate::ip::Packet;
 use crate::rate::RateLimit;
 use crate::verdict::{Step, Verdict, drop};
+use crate::worker::Stages;
 
 /// TTL of our own packets (RFC 1700).
 const OWN_TTL: u8 = 64;
 
-/// A packet to the gateway's address ends here: an ICMP echo request becomes its reply (RFC 792), rate-limited per
-/// worker; everything else is dropped. Others go on.
+/// A packet to the gateway's address on a session: an ICMP echo request becomes its reply (RFC 792), rate-limited per
+/// worker; everything else is dropped.
 ///
 /// The reply keeps the frame's tags and PPPoE header; it leaves on `port`, from `own_mac`.
-#[inline]
+#[cold]
 pub(crate) fn answer(
+    stages: &mut Stages,
     frame: &mut [u8],
+    slot: SlotIndex,
     packet: &Packet,
-    session: &Session,
-    limit: &mut RateLimit,
-    now_ms: u64,
     (port, own_mac): (u8, MacAddr),
 ) -> Step<()> {
-    if packet.dst != session.gateway_ip.to_bits() {
-        return Ok(());
-    }
-    echo(frame, packet, limit, now_ms, own_mac)?;
+    let now_ms = stages.now_ms;
+    echo(frame, packet, &mut stages.echo_limit, now_ms, own_mac)?;
+    stages.shm.count_up(slot, u64::from(packet.len), now_ms);
+    stages.shm.count_down(slot, u64::from(packet.len));
+    stages.shm.count(Counter::EchoAnswered, 1);
     Err(Verdict::Forward { port })
 }
 

@@ -9,21 +9,19 @@ use zerocopy::FromBytes;
 use crate::flow::Direction;
 use crate::nat44::set_address;
 
-/// Rewrites an ICMP error whose flow was read by [`crate::flow::parse`], which has checked all it relies on.
+/// Rewrites the message of an ICMP error whose flow was read by [`crate::flow::parse`], which has checked all it
+/// relies on.
 ///
 /// The quoted packet went the other way, so its translated side is the opposite one. Its transport checksum is
 /// updated if it was quoted; the message's own checksum is computed anew.
+#[cold]
 pub(crate) fn rewrite(
-    bytes: &mut [u8],
+    message: &mut [u8],
     direction: Direction,
     protocol: NatProtocol,
     address: u32,
     port: u16,
 ) {
-    let Ok((ip, message)) = Ipv4Hdr::mut_from_prefix(bytes) else {
-        return;
-    };
-    set_address(ip, direction, address);
     let opposite = match direction {
         Direction::Upstream => Direction::Downstream,
         Direction::Downstream => Direction::Upstream,
@@ -52,6 +50,7 @@ fn rewrite_quote(
     };
     let header_len = header.header_len();
     let changed = set_address(header, direction, address);
+    header.checksum.set(changed.apply(header.checksum.get()));
     let Some(l4) = quote.get_mut(header_len..) else {
         return;
     };

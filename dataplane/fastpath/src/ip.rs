@@ -2,7 +2,8 @@
 
 use bng_shm::Counter;
 use bng_wire::ipv4::{self, FLAG_MF, IPV4_MIN_LEN, OFFSET_MASK};
-use bng_wire::{Ipv4Error, ipv4::Ipv4};
+use bng_wire::{Ipv4Error, Ipv4Hdr, ipv4::Ipv4};
+use zerocopy::FromBytes;
 
 /// The facts of a checked IPv4 packet without options.
 #[derive(Debug, Clone, Copy)]
@@ -20,15 +21,25 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
+    pub(crate) const EMPTY: Self = Self {
+        src: 0,
+        dst: 0,
+        l3: 0,
+        len: 0,
+        frag: 0,
+        protocol: 0,
+        ttl: 0,
+    };
+
     /// The packet's bytes in the frame. They were there when it was checked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bytes<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         let l3 = usize::from(self.l3);
         frame.get(l3..l3 + usize::from(self.len)).unwrap_or(&[])
     }
 
     /// The packet's bytes in the frame, writable.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bytes_mut<'a>(&self, frame: &'a mut [u8]) -> &'a mut [u8] {
         let l3 = usize::from(self.l3);
         frame
@@ -36,14 +47,20 @@ impl Packet {
             .unwrap_or(&mut [])
     }
 
+    /// Header and payload in the frame, writable. `None` would mean that they have not been checked.
+    #[inline(always)]
+    pub(crate) fn parts<'a>(&self, frame: &'a mut [u8]) -> Option<(&'a mut Ipv4Hdr, &'a mut [u8])> {
+        Ipv4Hdr::mut_from_prefix(self.bytes_mut(frame)).ok()
+    }
+
     /// Any part of a fragmented datagram.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_fragment(&self) -> bool {
         self.frag & (FLAG_MF | OFFSET_MASK) != 0
     }
 
     /// A fragment without the transport header.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_later_fragment(&self) -> bool {
         self.frag & OFFSET_MASK != 0
     }
@@ -60,7 +77,7 @@ fn reason(error: Ipv4Error) -> Counter {
 }
 
 /// Checks the packet at offset `l3` of a frame; `bytes` are the frame's bytes from there on (padding allowed).
-#[inline]
+#[inline(always)]
 pub(crate) fn check(bytes: &[u8], l3: usize) -> Result<Packet, Counter> {
     let Ipv4 {
         header_len,

@@ -44,30 +44,26 @@ impl Nat {
         }
     }
 
-    /// Home bucket of a flow, and a prefetch of it.
-    #[inline]
-    pub(crate) fn look_ahead(&self, slot: SlotIndex, flow: &Flow) -> u32 {
-        let home = self.table.home(Key::new(slot, 0, flow.protocol, flow.port));
+    /// Key (without a generation) and home bucket of a flow; starts loading the bucket.
+    #[inline(always)]
+    pub(crate) fn look_ahead(&self, slot: SlotIndex, flow: &Flow) -> (Key, u32) {
+        let key = Key::new(slot, 0, flow.protocol, flow.port);
+        let home = self.table.home(key);
         self.table.prefetch(home);
-        home
+        (key, home)
     }
 
     /// The outside port of an upstream flow; makes a mapping if there is none. An ICMP error only uses one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn outside_port(
         &mut self,
         shm: &mut Worker,
         (slot, generation): (SlotIndex, u32),
         block: &PortBlock,
         flow: &Flow,
-        home: u32,
+        (key, home): (Key, u32),
     ) -> Step<u16> {
-        let key = Key::new(
-            slot,
-            Reverse::generation_bits(generation),
-            flow.protocol,
-            flow.port,
-        );
+        let key = key.of_generation(Reverse::generation_bits(generation));
         let found = self.table.find(home, key);
         if let Some((place, mapping)) = found
             && in_block(block, mapping.address_index, mapping.outside_port)
@@ -171,7 +167,7 @@ impl Nat {
 
     /// Checks that a reverse entry read at (`address_index`, the flow's protocol and port) leads to this live
     /// session, and notes what a packet from the core changes. Inbound packets do not refresh (RFC 4787 REQ-6).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn inside(
         &self,
         shm: &mut Worker,
@@ -204,23 +200,22 @@ impl Nat {
     }
 }
 
-/// Rewrites address and port of the translated side with all checksums; `bytes` are exactly the packet's.
-#[inline]
+/// Rewrites address and port of the translated side, and the transport checksum; `l4` is exactly the IP payload.
+/// Returns the change of the IPv4 header, whose checksum is the caller's to update.
+#[inline(always)]
 pub(crate) fn rewrite(
-    bytes: &mut [u8],
+    ip: &mut Ipv4Hdr,
+    l4: &mut [u8],
     direction: Direction,
     flow: &Flow,
     address: u32,
     port: u16,
-) {
-    if flow.is_error {
-        icmp_error::rewrite(bytes, direction, flow.protocol, address, port);
-        return;
-    }
-    let Ok((ip, l4)) = Ipv4Hdr::mut_from_prefix(bytes) else {
-        return;
-    };
+) -> Delta {
     let changed = set_address(ip, direction, address);
+    if flow.is_error {
+        icmp_error::rewrite(l4, direction, flow.protocol, address, port);
+        return changed;
+    }
     match flow.protocol {
         NatProtocol::Udp => {
             if let Ok((udp, _)) = UdpHdr::mut_from_prefix(l4) {
@@ -253,10 +248,11 @@ pub(crate) fn rewrite(
             }
         }
     }
+    changed
 }
 
-/// Sets the translated address and the header checksum; returns the change, for checksums with a pseudo header.
-#[inline]
+/// Sets the translated address; returns the change, for the checksums it is part of.
+#[inline(always)]
 pub(crate) fn set_address(ip: &mut Ipv4Hdr, direction: Direction, address: u32) -> Delta {
     let field = match direction {
         Direction::Upstream => &mut ip.src,
@@ -264,6 +260,5 @@ pub(crate) fn set_address(ip: &mut Ipv4Hdr, direction: Direction, address: u32) 
     };
     let delta = Delta::new().u32(field.get(), address);
     field.set(address);
-    ip.checksum.set(delta.apply(ip.checksum.get()));
     delta
 }

@@ -4,9 +4,10 @@
 //! its home on; look-up and insert have this same bound (INV-TABLE-1), so a look-up that finds nothing is right and
 //! neither ever walks further. The hash is seeded, since inside ports are the subscriber's choice.
 
-use bng_shm::{NatProtocol, Reverse, SlotIndex};
+use bng_shm::{NatProtocol, PrivateTable, Reverse, SlotIndex};
 use foldhash::quality::FixedState;
 use std::hash::BuildHasher;
+use zerocopy::FromZeros;
 
 /// Buckets a key may live in (INV-TABLE-1).
 const PROBE: usize = 8;
@@ -21,6 +22,8 @@ const USED: u64 = 1 << 63;
 const HASHED: u64 = (1 << 38) - 1;
 
 impl Key {
+    pub(crate) const NONE: Self = Self(0);
+
     #[inline]
     pub(crate) const fn new(
         slot: SlotIndex,
@@ -34,6 +37,12 @@ impl Key {
                 | (protocol as u64) << 16
                 | port as u64,
         )
+    }
+
+    /// This key, made with generation 0, for another generation.
+    #[inline]
+    pub(crate) const fn of_generation(self, generation: u16) -> Self {
+        Self(self.0 | (generation as u64) << 38)
     }
 
     pub(crate) const fn slot(self) -> SlotIndex {
@@ -96,7 +105,7 @@ impl Mapping {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, FromZeros)]
 #[repr(C, align(64))]
 struct Bucket {
     keys: [u64; LANES],
@@ -117,7 +126,7 @@ pub(crate) struct NoRoom;
 /// The table.
 #[derive(Debug)]
 pub(crate) struct ForwardTable {
-    buckets: Vec<Bucket>,
+    buckets: PrivateTable<Bucket>,
     mask: usize,
     hasher: FixedState,
     len: u32,
@@ -130,7 +139,7 @@ impl ForwardTable {
             .next_power_of_two()
             .max(PROBE);
         Self {
-            buckets: vec![Bucket::default(); count],
+            buckets: PrivateTable::zeroed(count),
             mask: count - 1,
             hasher: FixedState::with_seed(seed),
             len: 0,

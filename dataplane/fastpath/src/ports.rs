@@ -57,13 +57,13 @@ impl Ports {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, port: u8) -> Option<&Port> {
         self.ports.get(usize::from(port))
     }
 
     /// The access port and its index among access ports.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn access(&self, port: u8) -> Step<(&Port, u8)> {
         match self.get(port) {
             Some(
@@ -77,7 +77,7 @@ impl Ports {
     }
 
     /// The core port.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn core(&self, port: u8) -> Step<&Port> {
         match self.get(port) {
             Some(
@@ -91,7 +91,7 @@ impl Ports {
     }
 
     /// Port index and port of an access port, by its index among access ports.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of_access_index(&self, index: u8) -> Option<(u8, &Port)> {
         let at = (*self.access.get(usize::from(index))?)?;
         Some((at, self.get(at)?))

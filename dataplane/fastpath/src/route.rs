@@ -20,7 +20,7 @@ pub(crate) struct Egress {
 }
 
 /// Resolves a FIB answer for `packet`. An unresolved next hop is asked for, rate-limited.
-#[inline]
+#[inline(always)]
 pub(crate) fn egress(
     shm: &mut Worker,
     ports: &Ports,

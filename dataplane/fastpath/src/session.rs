@@ -6,7 +6,7 @@ use bng_wire::{MacAddr, VlanStack};
 use crate::verdict::{Origin, Step, Verdict, drop};
 
 /// Goes on only if this worker owns the session (INV-OWNER-1). Reads the owner table and nothing else of it.
-#[inline]
+#[inline(always)]
 pub(crate) fn owned(
     reader: &Reader,
     slot: SlotIndex,
@@ -23,7 +23,7 @@ pub(crate) fn owned(
 }
 
 /// The entry of a live session; `unknown` is the reason when there is none.
-#[inline]
+#[inline(always)]
 pub(crate) fn live(reader: &Reader, slot: SlotIndex, unknown: Counter) -> Step<Session> {
     match reader.session(slot) {
         Some(Ok(session)) => match session.state {
@@ -36,7 +36,7 @@ pub(crate) fn live(reader: &Reader, slot: SlotIndex, unknown: Counter) -> Step<S
 }
 
 /// Whether a frame with this source and these tags can be of the session: client MAC, S-VLAN and C-VLAN match.
-#[inline]
+#[inline(always)]
 pub(crate) fn matches(session: &Session, src: MacAddr, tags: &VlanStack) -> bool {
     let vlans = &session.vlans;
     let count = usize::from(vlans.s_vlan.is_some()) + usize::from(vlans.c_vlan.is_some());
@@ -47,7 +47,7 @@ pub(crate) fn matches(session: &Session, src: MacAddr, tags: &VlanStack) -> bool
 }
 
 /// Data passes only while the network phase is open.
-#[inline]
+#[inline(always)]
 pub(crate) fn open(session: &Session) -> Step<()> {
     match session.state {
         SessionState::Forwarding => Ok(()),

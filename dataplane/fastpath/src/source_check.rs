@@ -6,7 +6,7 @@ use crate::ip::Packet;
 use crate::verdict::{Step, drop};
 
 /// The source address is the session's framed-ip.
-#[inline]
+#[inline(always)]
 pub(crate) fn framed(session: &Session, packet: &Packet) -> Step<()> {
     if packet.src == session.framed_ip.to_bits() {
         Ok(())

@@ -2,8 +2,8 @@
 //!
 //! Pass 1 parses and prefetches, pass 2 checks, the route look-up takes the whole burst at once, pass 3 rewrites.
 
-use arrayvec::ArrayVec;
-use bng_shm::{Counter, PortBlock, RangeKind, Reverse, SlotIndex};
+use bng_shm::{Counter, PortBlock, RangeKind, SlotIndex};
+use bng_wire::checksum::Delta;
 use bng_wire::pppoe::protocol;
 use bng_wire::{MacAddr, VlanStack};
 
@@ -11,8 +11,9 @@ use crate::buffer::{BURST, PacketBuf};
 use crate::fib::Fib4;
 use crate::flow::{self, Direction, Flow};
 use crate::ip::{self, Packet};
+use crate::nat_table::Key;
 use crate::verdict::{Origin, Punt, Step, Verdict, drop};
-use crate::worker::FastPath;
+use crate::worker::Stages;
 use crate::{
     classify, decap, destination, encap, gateway, nat44, route, session, source_check, ttl,
 };
@@ -20,234 +21,270 @@ use crate::{
 /// How far ahead of the parser frames are prefetched.
 const AHEAD: usize = 8;
 
-/// A session frame as pass 1 leaves it.
-struct Parsed {
+/// One frame's facts, filled in place by one pass after the other. Nothing of it is moved between passes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scratch {
+    /// Place of the frame in its burst.
     at: u8,
     port: u8,
     own_mac: MacAddr,
-    slot: SlotIndex,
     src: MacAddr,
     tags: VlanStack,
-    protocol: u16,
-    /// Errors inside the PPP frame count only once the session is known to be one.
-    packet: Result<Packet, Counter>,
-    flow: Result<Flow, Counter>,
-    /// Home bucket of the flow.
-    home: u32,
-}
-
-/// A data packet as pass 2 leaves it.
-struct Checked {
-    at: u8,
     slot: SlotIndex,
+    /// PPP protocol.
+    protocol: u16,
+    /// What is wrong inside the PPP frame; it counts only once the session is known to be one.
+    packet_defect: Option<Counter>,
+    packet: Packet,
+    /// What keeps NAT from translating the packet; it counts only for a session behind NAT.
+    flow_defect: Option<Counter>,
+    flow: Flow,
+    /// The flow's key, without the session's generation, and its home bucket.
+    key: (Key, u32),
+    // From here on: pass 2.
     generation: u32,
     nat: Option<PortBlock>,
-    packet: Packet,
-    flow: Result<Flow, Counter>,
-    home: u32,
+}
+
+impl Scratch {
+    pub(crate) const EMPTY: Self = Self {
+        at: 0,
+        port: 0,
+        own_mac: MacAddr::ZERO,
+        src: MacAddr::ZERO,
+        tags: VlanStack::UNTAGGED,
+        slot: SlotIndex(0),
+        protocol: 0,
+        packet_defect: None,
+        packet: Packet::EMPTY,
+        flow_defect: None,
+        flow: Flow::EMPTY,
+        key: (Key::NONE, 0),
+        generation: 0,
+        nat: None,
+    };
 }
 
 /// At most [`BURST`] buffers; `verdicts` has one place for each.
 pub(crate) fn run<B: PacketBuf, F: Fib4>(
-    worker: &mut FastPath,
+    stages: &mut Stages,
+    scratch: &mut [Scratch; BURST],
     fib: &F,
     bufs: &mut [B],
     verdicts: &mut [Verdict],
     origin: Origin,
 ) {
-    let mut parsed = ArrayVec::<Parsed, BURST>::new();
     bufs.iter().take(AHEAD).for_each(B::prefetch);
-    for (at, verdict) in verdicts.iter_mut().enumerate() {
+    let mut parsed = 0;
+    for (at, (buf, verdict)) in bufs.iter().zip(verdicts.iter_mut()).enumerate() {
         if let Some(next) = bufs.get(at + AHEAD) {
             next.prefetch();
         }
-        let Some(buf) = bufs.get(at) else { break };
-        match parse(worker, buf, at as u8) {
-            Ok(frame) => parsed.push(frame),
+        let Some(place) = scratch.get_mut(parsed) else {
+            break;
+        };
+        place.at = at as u8;
+        match parse(stages, buf, place) {
+            Ok(()) => parsed += 1,
             Err(end) => *verdict = end,
         }
     }
 
-    let mut checked = ArrayVec::<Checked, BURST>::new();
-    let mut destinations = ArrayVec::<u32, BURST>::new();
-    for frame in &parsed {
-        let at = usize::from(frame.at);
-        let Some(buf) = bufs.get_mut(at) else { break };
-        match check(worker, buf, frame, origin) {
-            Ok(packet) => {
-                destinations.push(packet.packet.dst);
-                checked.push(packet);
+    let mut destinations = [0; BURST];
+    let mut checked = 0;
+    for from in 0..parsed {
+        let Some(frame) = scratch.get_mut(from) else {
+            break;
+        };
+        let (Some(buf), Some(verdict)) = of(bufs, verdicts, frame.at) else {
+            break;
+        };
+        match check(stages, buf, frame, origin) {
+            Ok(()) => {
+                if let Some(place) = destinations.get_mut(checked) {
+                    *place = frame.packet.dst;
+                }
+                // What goes on closes ranks; most bursts have no gap.
+                if from != checked {
+                    scratch.copy_within(from..=from, checked);
+                }
+                checked += 1;
             }
-            Err(end) => put(verdicts, at, end),
+            Err(end) => *verdict = end,
         }
     }
 
     let mut answers = [0; BURST];
-    let answers = answers.get_mut(..destinations.len()).unwrap_or(&mut []);
-    fib.lookup(&destinations, answers);
+    let (destinations, answers) = (destinations.get(..checked), answers.get_mut(..checked));
+    let (Some(destinations), Some(answers)) = (destinations, answers) else {
+        return;
+    };
+    fib.lookup(destinations, answers);
 
     let mut forwarded = 0;
-    for (packet, answer) in checked.iter().zip(answers) {
-        let at = usize::from(packet.at);
-        let Some(buf) = bufs.get_mut(at) else { break };
-        let end = match forward(worker, buf, packet, *answer) {
+    for (frame, answer) in scratch.iter().zip(answers) {
+        let (Some(buf), Some(verdict)) = of(bufs, verdicts, frame.at) else {
+            break;
+        };
+        *verdict = match forward(stages, buf, frame, *answer) {
             Ok(port) => {
                 forwarded += 1;
                 Verdict::Forward { port }
             }
             Err(end) => end,
         };
-        put(verdicts, at, end);
     }
-    worker.shm.count(Counter::ForwardedUpstream, forwarded);
+    stages.shm.count(Counter::ForwardedUpstream, forwarded);
 }
 
-#[inline]
-fn put(verdicts: &mut [Verdict], at: usize, end: Verdict) {
-    if let Some(verdict) = verdicts.get_mut(at) {
-        *verdict = end;
-    }
+/// The buffer and the verdict of a place in the burst.
+#[inline(always)]
+pub(crate) fn of<'a, B>(
+    bufs: &'a mut [B],
+    verdicts: &'a mut [Verdict],
+    at: u8,
+) -> (Option<&'a mut B>, Option<&'a mut Verdict>) {
+    (
+        bufs.get_mut(usize::from(at)),
+        verdicts.get_mut(usize::from(at)),
+    )
 }
 
 /// Pass 1: everything the frame itself says; prefetches the session and the NAT bucket.
-#[inline]
-fn parse<B: PacketBuf>(worker: &FastPath, buf: &B, at: u8) -> Step<Parsed> {
-    let (port, access_index) = worker.ports.access(buf.port())?;
-    let frame = classify::access(buf, port)?;
-    let (ppp, l3) = decap::session(buf.data(), &frame)?;
-    let slot = SlotIndex::new(access_index, ppp.session_id);
-    worker.shm.reader().prefetch_session(slot);
-
-    let mut parsed = Parsed {
-        at,
-        port: buf.port(),
-        own_mac: port.mac,
-        slot,
-        src: frame.src,
-        tags: frame.tags,
-        protocol: ppp.protocol,
-        packet: Err(Counter::PppProtocolUnsupported),
-        flow: Err(Counter::NatProtocol),
-        home: 0,
-    };
+#[inline(always)]
+fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Scratch) -> Step<()> {
+    let (port, access_index) = stages.ports.access(buf.port())?;
+    let link = classify::access(buf, port)?;
+    let data = buf.data();
+    let (ppp, l3) = decap::session(data, &link)?;
+    frame.slot = SlotIndex::new(access_index, ppp.session_id);
+    stages.shm.reader().prefetch_session(frame.slot);
+    frame.port = buf.port();
+    frame.own_mac = port.mac;
+    frame.src = link.src;
+    frame.tags = link.tags;
+    frame.protocol = ppp.protocol;
+    frame.packet_defect = Some(Counter::PppProtocolUnsupported);
     if ppp.protocol == protocol::IPV4 {
-        parsed.packet = ip::check(ppp.payload, l3);
-        if let Ok(packet) = &parsed.packet {
-            parsed.flow = flow::parse(packet.bytes(buf.data()), packet, Direction::Upstream);
-        }
-        if let Ok(flow) = &parsed.flow {
-            parsed.home = worker.nat.look_ahead(slot, flow);
+        packet(stages, data, ppp.payload, l3, frame);
+    }
+    Ok(())
+}
+
+/// The IPv4 packet inside and its flow, or what is wrong with them.
+#[inline(always)]
+fn packet(stages: &Stages, data: &[u8], payload: &[u8], l3: usize, frame: &mut Scratch) {
+    match ip::check(payload, l3) {
+        Ok(packet) => (frame.packet_defect, frame.packet) = (None, packet),
+        Err(defect) => {
+            frame.packet_defect = Some(defect);
+            return;
         }
     }
-    Ok(parsed)
+    match flow::parse(frame.packet.bytes(data), &frame.packet, Direction::Upstream) {
+        Ok(flow) => {
+            (frame.flow_defect, frame.flow) = (None, flow);
+            frame.key = stages.nat.look_ahead(frame.slot, &flow);
+        }
+        Err(defect) => frame.flow_defect = Some(defect),
+    }
 }
 
 /// Pass 2: session, source address, gateway, destination, TTL.
-#[inline]
+#[inline(always)]
 fn check<B: PacketBuf>(
-    worker: &mut FastPath,
+    stages: &mut Stages,
     buf: &mut B,
-    frame: &Parsed,
+    frame: &mut Scratch,
     origin: Origin,
-) -> Step<Checked> {
+) -> Step<()> {
     let unknown = Counter::SessionUnknown;
     let slot = frame.slot;
     session::owned(
-        worker.shm.reader(),
+        stages.shm.reader(),
         slot,
-        worker.shm.index(),
+        stages.shm.index(),
         origin,
         unknown,
     )?;
-    let session = session::live(worker.shm.reader(), slot, unknown)?;
+    let session = session::live(stages.shm.reader(), slot, unknown)?;
     if !session::matches(&session, frame.src, &frame.tags) {
         return drop(unknown);
     }
     // Network protocols are data; whatever else PPP carries is the control plane's, to answer or to reject.
     let generation = session.generation;
     if !matches!(frame.protocol, protocol::IPV4 | protocol::IPV6) {
-        worker.shm.seen_up(slot, worker.now_ms);
+        stages.shm.seen_up(slot, stages.now_ms);
         return Err(Verdict::Punt(Punt::Ppp { slot, generation }));
     }
     session::open(&session)?;
-    let packet = frame.packet.map_err(Verdict::Drop)?;
-    source_check::framed(&session, &packet)?;
-
-    let reply = (frame.port, frame.own_mac);
-    let (data, now_ms) = (buf.data_mut(), worker.now_ms);
-    let end = gateway::answer(
-        data,
-        &packet,
-        &session,
-        &mut worker.echo_limit,
-        now_ms,
-        reply,
-    );
-    if let Err(Verdict::Forward { .. }) = end {
-        worker.shm.count_up(slot, u64::from(packet.len), now_ms);
-        worker.shm.count_down(slot, u64::from(packet.len));
-        worker.shm.count(Counter::EchoAnswered, 1);
+    if let Some(defect) = frame.packet_defect {
+        return drop(defect);
     }
-    end?;
-    destination::upstream(&worker.pools, packet.dst)?;
-    ttl::left(&packet)?;
-    Ok(Checked {
-        at: frame.at,
-        slot,
-        generation,
-        nat: session.nat,
-        packet,
-        flow: frame.flow,
-        home: frame.home,
-    })
+    let packet = &frame.packet;
+    source_check::framed(&session, packet)?;
+    if packet.dst == session.gateway_ip.to_bits() {
+        let reply = (frame.port, frame.own_mac);
+        return gateway::answer(stages, buf.data_mut(), slot, packet, reply);
+    }
+    destination::upstream(&stages.ranges, packet.dst)?;
+    ttl::left(packet)?;
+    frame.generation = generation;
+    frame.nat = session.nat;
+    Ok(())
 }
 
 /// Pass 3: next hop, NAT, TTL, new header, counters; returns the egress port.
-#[inline]
+#[inline(always)]
 fn forward<B: PacketBuf>(
-    worker: &mut FastPath,
+    stages: &mut Stages,
     buf: &mut B,
-    checked: &Checked,
+    frame: &Scratch,
     answer: u64,
 ) -> Step<u8> {
-    let FastPath {
+    let Stages {
         shm,
         ports,
         resolver,
         nat,
-        pools,
+        ranges,
         now_ms,
         ..
-    } = worker;
-    let Checked {
+    } = stages;
+    let Scratch {
         slot,
         generation,
         packet,
+        flow,
         ..
-    } = checked;
+    } = frame;
     let egress = route::egress(shm, ports, resolver, answer, packet, *now_ms)?;
-    if let Some(block) = &checked.nat {
-        let flow = checked.flow.map_err(Verdict::Drop)?;
-        let port = nat.outside_port(shm, (*slot, *generation), block, &flow, checked.home)?;
-        let bytes = packet.bytes_mut(buf.data_mut());
-        nat44::rewrite(
-            bytes,
+    let Some((ip, l4)) = packet.parts(buf.data_mut()) else {
+        return drop(Counter::Ipv4Truncated);
+    };
+    let mut changed = Delta::new();
+    if let Some(block) = &frame.nat {
+        if let Some(defect) = frame.flow_defect {
+            return drop(defect);
+        }
+        let port = nat.outside_port(shm, (*slot, *generation), block, flow, frame.key)?;
+        changed = nat44::rewrite(
+            ip,
+            l4,
             Direction::Upstream,
-            &flow,
+            flow,
             block.address.to_bits(),
             port,
         );
-    } else if pools
-        .find(packet.src.into())
+    } else if ranges
+        .find(packet.src)
         .is_none_or(|range| range.kind != RangeKind::Routed)
     {
         return drop(Counter::NatNone);
     }
-    ttl::decrement(packet.bytes_mut(buf.data_mut()));
+    changed = changed.and(ttl::decrement(ip));
+    ip.checksum.set(changed.apply(ip.checksum.get()));
     encap::core(buf, packet, &egress);
     shm.count_up(*slot, u64::from(packet.len), *now_ms);
     Ok(egress.port)
 }
-
-// The generation in a mapping's key is the low bits of the session's.
-const _: () = assert!(Reverse::generation_bits(u32::MAX) < 512);

@@ -1,8 +1,9 @@
 //! One worker's fast path.
 
-use bng_shm::{Counter, Pools, Worker};
+use bng_shm::{Counter, Worker};
 
 use crate::buffer::{BURST, PacketBuf};
+use crate::destination::Ranges;
 use crate::fib::Fib4;
 use crate::nat_age::NatTimers;
 use crate::nat44::Nat;
@@ -32,9 +33,17 @@ pub struct Settings {
 /// One worker's fast path: the tables it reads and the state it owns.
 #[derive(Debug)]
 pub struct FastPath {
+    stages: Stages,
+    upstream: Box<[upstream::Scratch; BURST]>,
+    downstream: Box<[downstream::Scratch; BURST]>,
+}
+
+/// What the stages work with.
+#[derive(Debug)]
+pub(crate) struct Stages {
     pub(crate) shm: Worker,
     pub(crate) ports: Ports,
-    pub(crate) pools: Pools,
+    pub(crate) ranges: Ranges,
     pub(crate) nat: Nat,
     pub(crate) echo_limit: RateLimit,
     pub(crate) resolver: Resolver,
@@ -54,17 +63,22 @@ impl FastPath {
             settings.seed,
         );
         nat.recover(&shm, now_ms);
-        let mut pools = Pools::default();
-        shm.reader().refresh_pools(&mut pools);
+        let mut ranges = Ranges::default();
+        ranges.refresh(shm.reader());
         shm.set_nat_mappings(nat.table.len());
-        Self {
+        let stages = Stages {
             shm,
             ports: Ports::new(&settings.ports),
-            pools,
+            ranges,
             nat,
             echo_limit: RateLimit::new(settings.echo_per_second, now_ms),
             resolver: Resolver::new(settings.resolve_per_second, now_ms),
             now_ms,
+        };
+        Self {
+            stages,
+            upstream: Box::new([upstream::Scratch::EMPTY; BURST]),
+            downstream: Box::new([downstream::Scratch::EMPTY; BURST]),
         }
     }
 
@@ -72,12 +86,19 @@ impl FastPath {
     /// address ranges and ages a bounded number of NAT mappings.
     #[inline]
     pub fn poll(&mut self, now_ms: u64) {
-        self.nat.age(&self.shm, now_ms);
-        if now_ms != self.now_ms {
-            self.now_ms = now_ms;
-            self.shm.set_nat_mappings(self.nat.table.len());
+        let Stages {
+            shm,
+            nat,
+            ranges,
+            now_ms: clock,
+            ..
+        } = &mut self.stages;
+        nat.age(shm, now_ms);
+        if now_ms != *clock {
+            *clock = now_ms;
+            shm.set_nat_mappings(nat.table.len());
         }
-        self.shm.reader().refresh_pools(&mut self.pools);
+        ranges.refresh(shm.reader());
     }
 
     /// Runs buffers from access ports through the stages. `verdicts` has at least as many places as there are
@@ -91,7 +112,14 @@ impl FastPath {
         origin: Origin,
     ) {
         for (bufs, verdicts) in bursts(bufs, verdicts) {
-            upstream::run(self, fib, bufs, verdicts, origin);
+            upstream::run(
+                &mut self.stages,
+                &mut self.upstream,
+                fib,
+                bufs,
+                verdicts,
+                origin,
+            );
             self.settle(verdicts);
         }
     }
@@ -104,7 +132,13 @@ impl FastPath {
         origin: Origin,
     ) {
         for (bufs, verdicts) in bursts(bufs, verdicts) {
-            downstream::run(self, bufs, verdicts, origin);
+            downstream::run(
+                &mut self.stages,
+                &mut self.downstream,
+                bufs,
+                verdicts,
+                origin,
+            );
             self.settle(verdicts);
         }
     }
@@ -114,7 +148,7 @@ impl FastPath {
     fn settle(&self, verdicts: &[Verdict]) {
         for verdict in verdicts {
             if let Verdict::Drop(reason) = verdict {
-                self.shm.count(*reason, 1);
+                self.stages.shm.count(*reason, 1);
             }
         }
     }
@@ -122,24 +156,24 @@ impl FastPath {
     /// The worker's side of the shared memory.
     #[must_use]
     pub fn shm(&self) -> &Worker {
-        &self.shm
+        &self.stages.shm
     }
 
     /// The worker's side of the shared memory, for rings and events.
     pub fn shm_mut(&mut self) -> &mut Worker {
-        &mut self.shm
+        &mut self.stages.shm
     }
 
     /// Ends the fast path and gives the worker's side back.
     #[must_use]
     pub fn into_shm(self) -> Worker {
-        self.shm
+        self.stages.shm
     }
 
     /// Live NAT mappings of this worker.
     #[must_use]
     pub fn nat_mappings(&self) -> u32 {
-        self.nat.table.len()
+        self.stages.nat.table.len()
     }
 }
 

@@ -15,6 +15,11 @@
 //! Nothing read from the mapping is trusted: indices are checked, enumerations have a "none of ours"
 //! answer, and sizes come from this process's own configuration.
 
+#![cfg_attr(
+    loom,
+    allow(dead_code, reason = "of the crate, loom sees the protocols alone")
+)]
+
 mod bell;
 mod epoch;
 mod ring;
@@ -42,6 +47,8 @@ mod mapping;
 mod nat;
 #[cfg(not(loom))]
 mod pools;
+#[cfg(not(loom))]
+mod private;
 #[cfg(not(loom))]
 mod publisher;
 #[cfg(not(loom))]
@@ -75,6 +82,7 @@ pub use self::{
     mapping::prefetch,
     nat::{NatProtocol, REVERSE_PER_ADDRESS, Reverse, TICK_MS, reverse_index},
     pools::{MAX_POOL_RANGES, PoolRange, Pools, RangeKind},
+    private::PrivateTable,
     publisher::{PublishError, Publisher, Waker},
     reader::{BlockOwner, Reader},
     record::{LINE_ID_MAX, NAME_MAX, Record},

@@ -1,7 +1,7 @@
 //! What the dataplane may read.
 
 use crate::layout::{BLOCKS_PER_ADDRESS, Capacities};
-use crate::mapping::Tables;
+use crate::mapping::{Tables, prefetch};
 use crate::pools::{PoolRange, Pools};
 use crate::routes::{Adjacency, NextHopId, Route};
 use crate::session::{Session, SessionStats, SlotIndex};
@@ -75,7 +75,10 @@ impl Reader {
     /// Starts loading a session's entry and its counters' line.
     #[inline]
     pub fn prefetch_session(&self, slot: SlotIndex) {
-        self.tables.sessions.prefetch(slot.0 as usize);
+        if let Some(entry) = self.tables.sessions.get(slot.0 as usize) {
+            prefetch(&entry.slot);
+            prefetch(&entry.stats);
+        }
     }
 
     /// Index of the worker that owns the slot; `None` when it holds no session (or does not exist).

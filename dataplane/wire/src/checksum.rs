@@ -111,9 +111,9 @@ const fn udp_nonzero(check: u16) -> u16 {
 }
 
 /// A change of header fields, collected once and applied to every checksum that covers them (RFC 1624 equation 3:
-/// `HC' = ~(~HC + ~m + m')`).
+/// `HC' = ~(~HC + ~m + m')`). Holds up to some thirty thousand 16-bit fields.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Delta(u64);
+pub struct Delta(u32);
 
 impl Delta {
     /// No change.
@@ -126,7 +126,7 @@ impl Delta {
     #[inline]
     #[must_use]
     pub const fn u16(self, old: u16, new: u16) -> Self {
-        Self(self.0 + (!old) as u64 + new as u64)
+        Self(self.0 + (!old) as u32 + new as u32)
     }
 
     /// A 32-bit field changed from `old` to `new`.
@@ -148,7 +148,9 @@ impl Delta {
     #[inline]
     #[must_use]
     pub const fn apply(self, check: u16) -> u16 {
-        !fold((!check) as u64 + self.0)
+        let sum = self.0 + (!check) as u32;
+        let sum = (sum >> 16) + (sum & 0xffff);
+        !((sum >> 16) + (sum & 0xffff)) as u16
     }
 
     /// The UDP checksum after the change: zero (none) stays zero, a computed zero becomes 0xffff (RFC 768).

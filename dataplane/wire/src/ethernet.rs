@@ -29,8 +29,6 @@ pub mod ethertype {
 pub const ETH_LEN: usize = 14;
 /// Length of one 802.1Q tag, in bytes.
 pub const TAG_LEN: usize = 4;
-/// Tags a frame may carry here: S-VLAN and C-VLAN.
-pub const MAX_TAGS: usize = 2;
 
 /// A MAC address, in transmission order.
 #[derive(
@@ -175,77 +173,89 @@ impl VlanTag {
 }
 
 /// The tags of a frame, outermost first: none, one (S-VLAN) or two (S-VLAN, C-VLAN).
+///
+/// One word, so that it is compared and copied in a register: `outer TPID | outer TCI | inner TPID | inner TCI`,
+/// 16 bits each. A TPID of zero means that there is no such tag.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct VlanStack {
-    // Unused places stay zero so that the derived equality and hash are those of the used ones.
-    tags: [VlanTag; MAX_TAGS],
-    count: u8,
-}
+pub struct VlanStack(u64);
 
 impl VlanStack {
     /// An untagged frame.
-    pub const UNTAGGED: Self = Self {
-        tags: [VlanTag { tpid: 0, tci: 0 }; MAX_TAGS],
-        count: 0,
-    };
+    pub const UNTAGGED: Self = Self(0);
 
-    /// One tag.
+    /// One tag. Its TPID is not zero.
     #[must_use]
     pub const fn single(tag: VlanTag) -> Self {
-        Self {
-            tags: [tag, VlanTag { tpid: 0, tci: 0 }],
-            count: 1,
-        }
+        Self((tag.tpid as u64) << 48 | (tag.tci as u64) << 32)
     }
 
-    /// Two tags: `outer` is the S-VLAN, `inner` the C-VLAN.
+    /// Two tags: `outer` is the S-VLAN, `inner` the C-VLAN. Their TPIDs are not zero.
     #[must_use]
     pub const fn double(outer: VlanTag, inner: VlanTag) -> Self {
-        Self {
-            tags: [outer, inner],
-            count: 2,
-        }
+        Self(Self::single(outer).0 | (inner.tpid as u64) << 16 | inner.tci as u64)
+    }
+
+    /// The outer (or only) tag.
+    #[inline]
+    #[must_use]
+    pub const fn outer(&self) -> Option<VlanTag> {
+        tag_of((self.0 >> 32) as u32)
+    }
+
+    /// The inner tag.
+    #[inline]
+    #[must_use]
+    pub const fn inner(&self) -> Option<VlanTag> {
+        tag_of(self.0 as u32)
     }
 
     /// The tags, outermost first.
-    #[inline]
-    #[must_use]
-    pub fn as_slice(&self) -> &[VlanTag] {
-        self.tags.get(..usize::from(self.count)).unwrap_or(&[])
+    pub fn iter(&self) -> impl Iterator<Item = VlanTag> {
+        self.outer().into_iter().chain(self.inner())
     }
 
     /// Number of tags, 0 to 2.
     #[inline]
     #[must_use]
     pub const fn count(&self) -> usize {
-        self.count as usize
+        (self.0 >> 48 != 0) as usize + (self.0 & 0xffff_0000 != 0) as usize
     }
 
     /// VID of the outer tag; 0 when the frame is untagged or priority-tagged.
     #[inline]
     #[must_use]
     pub const fn s_vlan(&self) -> u16 {
-        self.tags[0].vid()
+        (self.0 >> 32) as u16 & 0x0fff
     }
 
     /// VID of the inner tag; 0 when there is no second tag or it is a priority tag.
     #[inline]
     #[must_use]
     pub const fn c_vlan(&self) -> u16 {
-        self.tags[1].vid()
+        self.0 as u16 & 0x0fff
     }
 
     /// Bytes these tags occupy in a frame.
     #[inline]
     #[must_use]
     pub const fn wire_len(&self) -> usize {
-        self.count as usize * TAG_LEN
+        self.count() * TAG_LEN
     }
+}
+
+/// A tag from its half of a [`VlanStack`].
+#[inline]
+const fn tag_of(half: u32) -> Option<VlanTag> {
+    let tag = VlanTag {
+        tpid: (half >> 16) as u16,
+        tci: half as u16,
+    };
+    if tag.tpid == 0 { None } else { Some(tag) }
 }
 
 impl fmt::Debug for VlanStack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.as_slice()).finish()
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 
@@ -292,29 +302,43 @@ pub const fn is_tpid(ethertype: u16) -> bool {
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<EthFrame, EthError> {
     let truncated = EthError::Truncated { have: bytes.len() };
-    let (eth, mut rest) = EthHdr::ref_from_prefix(bytes).map_err(|_| truncated)?;
-    let mut ethertype = eth.ethertype.get();
-    let mut tags = VlanStack::UNTAGGED;
-    while is_tpid(ethertype) {
-        let Some(place) = tags.tags.get_mut(usize::from(tags.count)) else {
-            return Err(EthError::TooManyTags);
-        };
-        let (tag, after) = VlanHdr::ref_from_prefix(rest).map_err(|_| truncated)?;
-        *place = VlanTag {
-            tpid: ethertype,
-            tci: tag.tci.get(),
-        };
-        tags.count += 1;
-        ethertype = tag.ethertype.get();
-        rest = after;
+    let (eth, rest) = EthHdr::ref_from_prefix(bytes).map_err(|_| truncated)?;
+    let frame = |tags, ethertype, payload| {
+        Ok(EthFrame {
+            dst: eth.dst,
+            src: eth.src,
+            tags,
+            ethertype,
+            payload,
+        })
+    };
+    let ethertype = eth.ethertype.get();
+    if !is_tpid(ethertype) {
+        return frame(VlanStack::UNTAGGED, ethertype, ETH_LEN);
     }
-    Ok(EthFrame {
-        dst: eth.dst,
-        src: eth.src,
-        tags,
+    let (vlan, rest) = VlanHdr::ref_from_prefix(rest).map_err(|_| truncated)?;
+    let outer = VlanTag {
+        tpid: ethertype,
+        tci: vlan.tci.get(),
+    };
+    let ethertype = vlan.ethertype.get();
+    if !is_tpid(ethertype) {
+        return frame(VlanStack::single(outer), ethertype, ETH_LEN + TAG_LEN);
+    }
+    let (vlan, _) = VlanHdr::ref_from_prefix(rest).map_err(|_| truncated)?;
+    let inner = VlanTag {
+        tpid: ethertype,
+        tci: vlan.tci.get(),
+    };
+    let ethertype = vlan.ethertype.get();
+    if is_tpid(ethertype) {
+        return Err(EthError::TooManyTags);
+    }
+    frame(
+        VlanStack::double(outer, inner),
         ethertype,
-        payload: ETH_LEN + tags.wire_len(),
-    })
+        ETH_LEN + 2 * TAG_LEN,
+    )
 }
 
 /// Writes a link-layer header at the start of `buf` and returns its length (14, 18 or 22 bytes).
@@ -331,16 +355,20 @@ pub fn write(
 ) -> Option<usize> {
     let len = ETH_LEN + tags.wire_len();
     let header = buf.get_mut(..len)?;
-    let (eth, mut rest) = EthHdr::mut_from_prefix(header).ok()?;
+    let (eth, rest) = EthHdr::mut_from_prefix(header).ok()?;
     eth.dst = dst;
     eth.src = src;
-    let stack = tags.as_slice();
-    eth.ethertype = U16::new(stack.first().map_or(ethertype, |tag| tag.tpid));
-    for (at, tag) in stack.iter().enumerate() {
-        let (vlan, after) = VlanHdr::mut_from_prefix(rest).ok()?;
-        vlan.tci = U16::new(tag.tci);
-        vlan.ethertype = U16::new(stack.get(at + 1).map_or(ethertype, |next| next.tpid));
-        rest = after;
+    let (outer, inner) = (tags.outer(), tags.inner());
+    eth.ethertype = U16::new(outer.map_or(ethertype, |tag| tag.tpid));
+    if let Some(outer) = outer {
+        let (vlan, rest) = VlanHdr::mut_from_prefix(rest).ok()?;
+        vlan.tci = U16::new(outer.tci);
+        vlan.ethertype = U16::new(inner.map_or(ethertype, |tag| tag.tpid));
+        if let Some(inner) = inner {
+            let (vlan, _) = VlanHdr::mut_from_prefix(rest).ok()?;
+            vlan.tci = U16::new(inner.tci);
+            vlan.ethertype = U16::new(ethertype);
+        }
     }
     Some(len)
 }

@@ -54,7 +54,7 @@ fn vlan_identities_follow_the_tags() {
     );
     let one = VlanStack::single(tag(ethertype::VLAN, 0xe00a));
     assert_eq!(
-        (one.s_vlan(), one.c_vlan(), one.as_slice()[0].pcp()),
+        (one.s_vlan(), one.c_vlan(), one.outer().unwrap().pcp()),
         (10, 0, 7)
     );
     let two = VlanStack::double(tag(ethertype::QINQ, 100), tag(ethertype::VLAN, 200));

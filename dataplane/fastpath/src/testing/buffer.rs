@@ -51,28 +51,28 @@ impl TestBuf {
 }
 
 impl PacketBuf for TestBuf {
-    #[inline]
+    #[inline(always)]
     fn data(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    #[inline]
+    #[inline(always)]
     fn data_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..]
     }
 
-    #[inline]
+    #[inline(always)]
     fn port(&self) -> u8 {
         self.port
     }
 
-    #[inline]
+    #[inline(always)]
     fn trim_front(&mut self, len: usize) {
         assert!(len <= self.data().len(), "trimmed more than there is");
         self.start += len;
     }
 
-    #[inline]
+    #[inline(always)]
     fn prepend(&mut self, len: usize) -> bool {
         match self.start.checked_sub(len) {
             Some(start) => {
@@ -83,17 +83,17 @@ impl PacketBuf for TestBuf {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn truncate(&mut self, len: usize) {
         self.bytes.truncate(self.start + len);
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_contiguous(&self) -> bool {
         !self.segmented
     }
 
-    #[inline]
+    #[inline(always)]
     fn prefetch(&self) {
         if let Some(first) = self.data().first() {
             bng_shm::prefetch(first);

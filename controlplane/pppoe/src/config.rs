@@ -88,7 +88,7 @@ pub struct Limits {
     pub padi_per_port: Rate,
     /// PADI per MAC address.
     pub padi_per_mac: Rate,
-    /// MAC addresses whose PADI rate is remembered; the longest silent one is forgotten. About 16 bytes each.
+    /// MAC addresses whose PADI rate is remembered; the longest silent one is forgotten. About 32 bytes each.
     pub padi_macs: u32,
 }
 

@@ -366,7 +366,7 @@ impl AccessConcentrator {
         self.table.half_open()
     }
 
-    /// Sessions that are down and wait for [`release`](Self::release). Looks at every id of every port.
+    /// Sessions that are down and wait for [`release`](Self::release).
     #[must_use]
     pub fn awaiting_release(&self) -> usize {
         self.ports.values().map(|port| port.ids.withdrawing()).sum()

@@ -31,6 +31,7 @@ pub(crate) struct SessionIds {
     fresh_next: u16,
     fresh_left: u16,
     resting: VecDeque<(u16, Time)>,
+    withdrawing: usize,
     quarantine: Duration,
 }
 
@@ -42,6 +43,7 @@ impl SessionIds {
             fresh_next: (start % u64::from(LAST)) as u16 + 1,
             fresh_left: LAST,
             resting: VecDeque::new(),
+            withdrawing: 0,
             quarantine,
         }
     }
@@ -112,6 +114,7 @@ impl SessionIds {
     pub(crate) fn withdraw(&mut self, id: u16) {
         if let Some((owner @ Owner::Session(_), _)) = self.owners.get_mut(usize::from(id)) {
             *owner = Owner::Withdrawing;
+            self.withdrawing += 1;
         }
     }
 
@@ -120,6 +123,7 @@ impl SessionIds {
         match self.owners.get_mut(usize::from(id)) {
             Some((owner @ Owner::Withdrawing, g)) if *g == generation => {
                 *owner = Owner::Quarantined;
+                self.withdrawing -= 1;
                 self.resting.push_back((id, now + self.quarantine));
                 true
             }
@@ -128,11 +132,8 @@ impl SessionIds {
     }
 
     /// Ids whose session ended and that were not released yet.
-    pub(crate) fn withdrawing(&self) -> usize {
-        self.owners
-            .iter()
-            .filter(|(owner, _)| *owner == Owner::Withdrawing)
-            .count()
+    pub(crate) const fn withdrawing(&self) -> usize {
+        self.withdrawing
     }
 }
 

@@ -73,13 +73,9 @@ fn length_fields(bytes: &[u8]) -> Vec<(usize, usize)> {
 fn every_length_field_from_zero_to_beyond_the_frame_is_survived_and_silent_when_malformed() {
     let (_, _, frames) = frames_of_a_live_client();
     let (mut malformed, mut fine) = (0, 0);
-    for index in 0..frames.len() {
-        for (offset, width) in length_fields(&frames[index].1) {
-            let most = if width == 1 {
-                255
-            } else {
-                frames[index].1.len() + 3
-            };
+    for (index, (_, intact)) in frames.iter().enumerate() {
+        for (offset, width) in length_fields(intact) {
+            let most = if width == 1 { 255 } else { intact.len() + 3 };
             for value in (0..=most).chain([0x7fff, 0xffff]) {
                 let (mut world, _, fresh) = frames_of_a_live_client();
                 let (name, mut bytes) = fresh.into_iter().nth(index).unwrap();
@@ -110,8 +106,8 @@ fn every_length_field_from_zero_to_beyond_the_frame_is_survived_and_silent_when_
 #[test]
 fn every_truncation_of_every_frame_is_malformed_and_padding_is_not_payload() {
     let (_, _, frames) = frames_of_a_live_client();
-    for index in 0..frames.len() {
-        for len in 0..frames[index].1.len() {
+    for (index, (_, intact)) in frames.iter().enumerate() {
+        for len in 0..intact.len() {
             let (mut world, _, fresh) = frames_of_a_live_client();
             let (name, bytes) = fresh.into_iter().nth(index).unwrap();
             assert!(world.feed(&bytes[..len]).is_empty());

@@ -1,0 +1,131 @@
+//! What outlives a process: adopted sessions, orphans, stale references.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod peer;
+
+use bng_pppoe::codec::lcp::code as lcp_code;
+use bng_pppoe::{AuthError, AuthVerdict, Event, Outcome, RejectCause, TerminateCause, Time};
+use bng_wire::pppoe::code;
+use peer::*;
+
+#[test]
+fn an_adopted_session_goes_on_with_echo_renegotiation_and_termination() {
+    let (world, mut client) = up();
+    let record = record_of(&world);
+    let session = record.session;
+    let mut next = World::new(config());
+    next.now = Time::from_millis(world.now.as_millis() + 5_000);
+    assert_eq!(next.ac.adopt(next.now, record.clone()), Ok(session));
+    assert!(
+        next.ac.adopt(next.now, record.clone()).is_err(),
+        "only once"
+    );
+    assert!(next.drain().is_empty() && next.events.is_empty());
+    assert_eq!(next.ac.record(session), Some(record.clone()));
+    assert_eq!(next.ac.find(PORT, session.session_id), Some(session));
+
+    for _ in 0..4 {
+        for (_, echo) in next.pass(31_000) {
+            let (_, packet) = as_control(&echo);
+            assert_eq!(packet.code, lcp_code::ECHO_REQUEST);
+            assert_eq!(packet.data, record.our_magic.to_be_bytes());
+            let reply = client.react(&echo);
+            client.converse(&mut next, reply);
+        }
+    }
+    assert!(next.count(Outcome::EchoRequestsSent) >= 3);
+
+    let repeat = next.feed(&client.pap(9));
+    assert_eq!(
+        as_control(&repeat[0]).1.code,
+        2,
+        "authenticated by the earlier process"
+    );
+
+    client.lcp_acked = (false, false);
+    let request = client.lcp_request();
+    client.converse(&mut next, vec![request]);
+    assert_eq!(next.event_names(), ["network-down", "auth", "up"]);
+    assert_eq!(next.session(), session);
+
+    assert!(
+        next.ac
+            .terminate(next.now, session, TerminateCause::Operator)
+    );
+    next.drain();
+    next.pass(10_000);
+    assert!(matches!(
+        next.events.last(),
+        Some(Event::SessionDown { was_up: true, .. })
+    ));
+}
+
+#[test]
+fn a_record_that_does_not_fit_is_refused_with_the_fact() {
+    let (world, _) = up();
+    let record = record_of(&world);
+    let mut next = World::new(config());
+    let mut bad = record.clone();
+    bad.session.port = bng_pppoe::PortId(9);
+    assert!(
+        next.ac
+            .adopt(next.now, bad)
+            .unwrap_err()
+            .to_string()
+            .contains("port 9")
+    );
+    let mut bad = record.clone();
+    bad.session.session_id = 0xffff;
+    assert!(next.ac.adopt(next.now, bad).is_err());
+    let bad = bng_pppoe::SessionRecord {
+        peer_mru: 1500,
+        ..record
+    };
+    let refused = next.ac.adopt(next.now, bad).unwrap_err().to_string();
+    assert!(refused.contains("1500"), "{refused}");
+    assert_eq!(next.ac.sessions().count(), 0);
+}
+
+#[test]
+fn an_orphan_is_told_by_padt_and_its_id_rests() {
+    let mut world = World::new(config());
+    let client = Client::new(1);
+    let orphan = bng_pppoe::SessionRef {
+        port: PORT,
+        session_id: 5,
+        generation: 1,
+    };
+    assert!(world.ac.expel(world.now, orphan, client.mac, client.vlans));
+    let frames = world.drain();
+    assert_eq!(as_discovery(&frames[0].frame).0, code::PADT);
+    assert_eq!(as_discovery(&frames[0].frame).1, 5);
+    assert!(!world.ac.expel(world.now, orphan, client.mac, client.vlans));
+}
+
+#[test]
+fn a_stale_reference_touches_nothing() {
+    let (mut world, _) = up();
+    let mut stale = world.session();
+    stale.generation += 1;
+    assert!(
+        !world
+            .ac
+            .terminate(world.now, stale, TerminateCause::Operator)
+    );
+    assert!(!world.ac.note_traffic(world.now, stale));
+    assert!(!world.ac.release(world.now, stale));
+    assert!(world.ac.session(stale).is_none());
+    let verdict = AuthVerdict::Reject {
+        cause: RejectCause::Policy,
+        message: vec![],
+    };
+    let refused = world.ac.handle_auth(world.now, stale, 1, verdict);
+    assert_eq!(refused, Err(AuthError::NoSuchSession));
+    let live = world.session();
+    assert!(!world.ac.release(world.now, live), "not down");
+}

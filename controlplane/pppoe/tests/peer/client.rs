@@ -1,0 +1,349 @@
+//! A client with a state machine of its own, as simple as one can be.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use bng_pppoe::PortId;
+use bng_pppoe::codec::control::{self, ControlPacket, Options, put_option};
+use bng_pppoe::codec::frame::{self, Body, Frame, LinkHeader};
+use bng_pppoe::codec::{TagWriter, ipcp, lcp, pap, tags::kind};
+use bng_wire::pppoe::{code, protocol};
+use bng_wire::{MacAddr, VlanStack};
+
+use super::{AC_MAC, PORT, World, as_control};
+
+/// What a client does when it is not asked otherwise, and what it has seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub(crate) port: PortId,
+    pub(crate) ac_mac: MacAddr,
+    pub(crate) mac: MacAddr,
+    pub(crate) vlans: VlanStack,
+    pub(crate) host_uniq: Vec<u8>,
+    pub(crate) service_name: Vec<u8>,
+    pub(crate) max_payload: Option<u16>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) password: Vec<u8>,
+    /// Extra LCP options of the first request, dropped once rejected.
+    pub(crate) extra_lcp: Vec<u8>,
+    pub(crate) mru: u16,
+    pub(crate) magic: u32,
+    pub(crate) ip: Ipv4Addr,
+    pub(crate) insists_on_ip: bool,
+    pub(crate) answers_echo: bool,
+    pub(crate) cookie: Vec<u8>,
+    pub(crate) session_id: u16,
+    pub(crate) id: u8,
+    pub(crate) lcp_acked: (bool, bool),
+    pub(crate) dns: Vec<(u8, Ipv4Addr)>,
+    pub(crate) ipcp_acked: (bool, bool),
+    pub(crate) pap_reply: Option<u8>,
+    pub(crate) ended: bool,
+    pub(crate) seen: Vec<(u16, u8)>,
+}
+
+impl Client {
+    pub(crate) fn new(number: u16) -> Self {
+        let [high, low] = number.to_be_bytes();
+        Client {
+            port: PORT,
+            ac_mac: AC_MAC,
+            mac: MacAddr([2, 0, 0, 0, high, low]),
+            vlans: VlanStack::UNTAGGED,
+            host_uniq: vec![high, low, 1],
+            service_name: vec![],
+            max_payload: None,
+            name: b"alice".to_vec(),
+            password: b"secret".to_vec(),
+            extra_lcp: vec![],
+            mru: 1492,
+            magic: 0x1122_3344,
+            ip: Ipv4Addr::UNSPECIFIED,
+            insists_on_ip: false,
+            answers_echo: true,
+            cookie: vec![],
+            session_id: 0,
+            id: 0,
+            lcp_acked: (false, false),
+            dns: vec![(129, Ipv4Addr::UNSPECIFIED), (131, Ipv4Addr::UNSPECIFIED)],
+            ipcp_acked: (false, false),
+            pap_reply: None,
+            ended: false,
+            seen: vec![],
+        }
+    }
+
+    pub(crate) fn link(&self) -> LinkHeader {
+        LinkHeader {
+            dst: self.ac_mac,
+            src: self.mac,
+            vlans: self.vlans,
+        }
+    }
+
+    fn discovery_tags(&self, with_cookie: bool) -> Vec<u8> {
+        let mut tags = TagWriter::new(1494);
+        assert!(tags.put(kind::HOST_UNIQ, &self.host_uniq));
+        assert!(tags.put(kind::SERVICE_NAME, &self.service_name));
+        if with_cookie {
+            assert!(tags.put(kind::AC_COOKIE, &self.cookie));
+        }
+        if let Some(max) = self.max_payload {
+            assert!(tags.put(kind::PPP_MAX_PAYLOAD, &max.to_be_bytes()));
+        }
+        tags.finish()
+    }
+
+    pub(crate) fn padi(&self) -> Vec<u8> {
+        self.padi_with(&self.discovery_tags(false))
+    }
+
+    pub(crate) fn padi_with(&self, tags: &[u8]) -> Vec<u8> {
+        let link = LinkHeader {
+            dst: MacAddr::BROADCAST,
+            ..self.link()
+        };
+        frame::discovery(&link, code::PADI, 0, tags).unwrap()
+    }
+
+    pub(crate) fn padr(&self) -> Vec<u8> {
+        self.padr_with(&self.discovery_tags(true))
+    }
+
+    pub(crate) fn padr_with(&self, tags: &[u8]) -> Vec<u8> {
+        frame::discovery(&self.link(), code::PADR, 0, tags).unwrap()
+    }
+
+    pub(crate) fn padt(&self) -> Vec<u8> {
+        frame::discovery(&self.link(), code::PADT, self.session_id, &[]).unwrap()
+    }
+
+    pub(crate) fn ppp(&self, protocol: u16, payload: &[u8]) -> Vec<u8> {
+        frame::session(&self.link(), self.session_id, protocol, payload).unwrap()
+    }
+
+    pub(crate) fn lcp(&self, code: u8, id: u8, data: &[u8]) -> Vec<u8> {
+        self.ppp(protocol::LCP, &control::write(code, id, data))
+    }
+
+    pub(crate) fn ipcp(&self, code: u8, id: u8, data: &[u8]) -> Vec<u8> {
+        self.ppp(protocol::IPCP, &control::write(code, id, data))
+    }
+
+    pub(crate) fn pap(&self, id: u8) -> Vec<u8> {
+        let credentials = pap::Credentials {
+            name: &self.name,
+            password: &self.password,
+        };
+        self.ppp(protocol::PAP, &pap::write_request(id, credentials))
+    }
+
+    pub(crate) fn lcp_options(&self) -> Vec<u8> {
+        let mut list = vec![];
+        put_option(&mut list, lcp::option::MRU, &self.mru.to_be_bytes());
+        list.extend_from_slice(&self.extra_lcp);
+        put_option(
+            &mut list,
+            lcp::option::MAGIC_NUMBER,
+            &self.magic.to_be_bytes(),
+        );
+        list
+    }
+
+    pub(crate) fn lcp_request(&mut self) -> Vec<u8> {
+        self.id = self.id.wrapping_add(1);
+        self.lcp(lcp::code::CONFIGURE_REQUEST, self.id, &self.lcp_options())
+    }
+
+    pub(crate) fn ipcp_request(&mut self) -> Vec<u8> {
+        self.id = self.id.wrapping_add(1);
+        let mut list = vec![];
+        put_option(&mut list, ipcp::option::IP_ADDRESS, &self.ip.octets());
+        for (kind, address) in &self.dns {
+            put_option(&mut list, *kind, &address.octets());
+        }
+        self.ipcp(lcp::code::CONFIGURE_REQUEST, self.id, &list)
+    }
+
+    fn lcp_opened(&mut self) -> Vec<Vec<u8>> {
+        if self.lcp_acked == (true, true) {
+            self.id = self.id.wrapping_add(1);
+            vec![self.pap(self.id)]
+        } else {
+            vec![]
+        }
+    }
+
+    /// Reacts to a frame as a client does.
+    pub(crate) fn react(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let Frame {
+            dst, vlans, body, ..
+        } = frame::parse(bytes).unwrap();
+        assert_eq!(
+            (dst, vlans),
+            (self.mac, self.vlans),
+            "addressed as the client is"
+        );
+        match body {
+            Body::Discovery {
+                code: packet,
+                session_id,
+                tags,
+            } => {
+                self.seen.push((0, packet));
+                match packet {
+                    code::PADO => {
+                        self.cookie = tags.find(kind::AC_COOKIE).unwrap().to_vec();
+                        vec![self.padr()]
+                    }
+                    code::PADS if session_id != 0 => {
+                        self.session_id = session_id;
+                        vec![self.lcp_request()]
+                    }
+                    _ => {
+                        self.ended = true;
+                        vec![]
+                    }
+                }
+            }
+            Body::Session {
+                session_id,
+                protocol: proto,
+                payload,
+            } => {
+                assert_eq!(session_id, self.session_id);
+                let packet = ControlPacket::parse(payload).unwrap();
+                self.seen.push((proto, packet.code));
+                match proto {
+                    protocol::LCP => self.react_lcp(packet),
+                    protocol::PAP => {
+                        self.pap_reply = Some(packet.code);
+                        if packet.code == pap::code::AUTHENTICATE_ACK {
+                            vec![self.ipcp_request()]
+                        } else {
+                            vec![]
+                        }
+                    }
+                    protocol::IPCP => self.react_ipcp(packet),
+                    other => panic!("unexpected protocol {other:#06x}"),
+                }
+            }
+        }
+    }
+
+    fn react_lcp(&mut self, packet: ControlPacket<'_>) -> Vec<Vec<u8>> {
+        match packet.code {
+            lcp::code::CONFIGURE_REQUEST => {
+                if self.lcp_acked.1 {
+                    // Already acknowledged: only the answer was early.
+                    return vec![self.lcp(lcp::code::CONFIGURE_ACK, packet.id, packet.data)];
+                }
+                self.lcp_acked.1 = true;
+                let mut out = vec![self.lcp(lcp::code::CONFIGURE_ACK, packet.id, packet.data)];
+                out.extend(self.lcp_opened());
+                out
+            }
+            lcp::code::CONFIGURE_ACK => {
+                assert_eq!(packet.data, self.lcp_options());
+                self.lcp_acked.0 = true;
+                self.lcp_opened()
+            }
+            lcp::code::CONFIGURE_NAK => {
+                let options = Options::parse(packet.data).unwrap();
+                if let Some(mru) = options.find(lcp::option::MRU) {
+                    self.mru = u16::from_be_bytes(mru.data.try_into().unwrap());
+                }
+                vec![self.lcp_request()]
+            }
+            lcp::code::CONFIGURE_REJECT => {
+                assert_eq!(packet.data, self.extra_lcp, "rejected in order");
+                self.extra_lcp.clear();
+                vec![self.lcp_request()]
+            }
+            lcp::code::ECHO_REQUEST if self.answers_echo => {
+                let magic = self.magic.to_be_bytes();
+                vec![self.lcp(lcp::code::ECHO_REPLY, packet.id, &magic)]
+            }
+            lcp::code::TERMINATE_REQUEST => {
+                vec![self.lcp(lcp::code::TERMINATE_ACK, packet.id, &[])]
+            }
+            _ => vec![],
+        }
+    }
+
+    fn react_ipcp(&mut self, packet: ControlPacket<'_>) -> Vec<Vec<u8>> {
+        match packet.code {
+            lcp::code::CONFIGURE_REQUEST => {
+                self.ipcp_acked.1 = true;
+                vec![self.ipcp(lcp::code::CONFIGURE_ACK, packet.id, packet.data)]
+            }
+            lcp::code::CONFIGURE_ACK => {
+                self.ipcp_acked.0 = true;
+                vec![]
+            }
+            lcp::code::CONFIGURE_NAK => {
+                for option in Options::parse(packet.data).unwrap().iter() {
+                    let address: [u8; 4] = option.data.try_into().unwrap();
+                    match option.kind {
+                        3 if !self.insists_on_ip => self.ip = address.into(),
+                        kind => {
+                            if let Some(dns) = self.dns.iter_mut().find(|d| d.0 == kind) {
+                                dns.1 = address.into();
+                            }
+                        }
+                    }
+                }
+                vec![self.ipcp_request()]
+            }
+            lcp::code::CONFIGURE_REJECT => {
+                let options = Options::parse(packet.data).unwrap();
+                self.dns.retain(|dns| options.find(dns.0).is_none());
+                vec![self.ipcp_request()]
+            }
+            _ => vec![],
+        }
+    }
+
+    /// Exchanges frames with the engine until neither has anything to say.
+    pub(crate) fn converse(&mut self, world: &mut World, first: Vec<Vec<u8>>) {
+        let mut wire: std::collections::VecDeque<Vec<u8>> = first.into();
+        for _ in 0..200 {
+            let Some(bytes) = wire.pop_front() else {
+                return;
+            };
+            world.now = world.now + Duration::from_millis(1);
+            for answer in world.feed_on(self.port, &bytes) {
+                wire.extend(self.react(&answer.frame));
+            }
+        }
+        panic!("the conversation does not end: {:?}", self.seen);
+    }
+
+    /// From PADI to where the client's behaviour leads.
+    pub(crate) fn dial(&mut self, world: &mut World) {
+        let padi = self.padi();
+        self.converse(world, vec![padi]);
+    }
+
+    /// Discovery only: the session exists, our client is silent; the engine's first frames.
+    pub(crate) fn discover(&mut self, world: &mut World) -> Vec<Vec<u8>> {
+        let pado = world.feed_on(self.port, &self.padi());
+        self.react(&pado[0].frame);
+        let frames = world.feed_on(self.port, &self.padr());
+        self.react(&frames[0].frame);
+        frames.into_iter().map(|t| t.frame).collect()
+    }
+
+    /// Discovery and LCP, up to where credentials are due.
+    pub(crate) fn link_up(&mut self, world: &mut World) {
+        let frames = self.discover(world);
+        let request = self.lcp_request();
+        let ours = as_control(&frames[1]).1;
+        world.feed_on(
+            self.port,
+            &self.lcp(lcp::code::CONFIGURE_ACK, ours.id, ours.data),
+        );
+        world.feed_on(self.port, &request);
+        self.lcp_acked = (true, true);
+    }
+}

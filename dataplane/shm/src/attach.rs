@@ -363,13 +363,12 @@ fn fill(new: &Path, capacities: &Capacities, layout: &Layout) -> Result<Tables, 
     .map_err(io_error(new, "create"))?
     .into();
     let len = layout.len as u64;
-    file.set_len(len)
-        .map_err(io_error(new, "set the length of"))?;
+    file.set_len(len).map_err(io_error(new, "set its length"))?;
     // Memory that is short is said now. Without this, the first touch of a page that is not there
     // kills the process (SIGBUS) at any time later.
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
         Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
-        Err(errno) => return Err(io_error(new, "reserve all memory of")(errno)),
+        Err(errno) => return Err(io_error(new, "reserve its memory")(errno)),
     }
     let tables = Tables::map(&file, layout).map_err(io_error(new, "map"))?;
     initialise(&tables, capacities);

@@ -20,12 +20,24 @@ fn ip(bytes: &[u8]) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(frame) = ethernet::parse(bytes) else { return };
+    let Ok(frame) = ethernet::parse(bytes) else {
+        return;
+    };
     let rest = &bytes[frame.payload..];
     let mut header = [0; 22];
-    let written = ethernet::write(&mut header, frame.dst, frame.src, &frame.tags, frame.ethertype);
+    let written = ethernet::write(
+        &mut header,
+        frame.dst,
+        frame.src,
+        &frame.tags,
+        frame.ethertype,
+    );
     assert_eq!(written, Some(frame.payload));
-    assert_eq!(header[..frame.payload], bytes[..frame.payload], "a parsed header is written back byte for byte");
+    assert_eq!(
+        header[..frame.payload],
+        bytes[..frame.payload],
+        "a parsed header is written back byte for byte"
+    );
     match frame.ethertype {
         ethertype::PPPOE_SESSION => {
             if let Ok(session) = pppoe::parse_session(rest) {

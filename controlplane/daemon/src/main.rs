@@ -1,2 +1,219 @@
-//! bng-controlplane: PPP, AAA, session publishing, REST and metrics.
-fn main() {}
+//! bng-controlplane: the control plane of the gateway.
+//!
+//! ```text
+//!        workers of bng-dataplane (shared memory)                     kernel (rtnetlink)
+//!   punt rings | event rings      ^ tables, inject rings       routes, neighbours |   ^ addresses, routes,
+//!              v                  |                                               v   | "resolve this one"
+//!   +---------------------------------------------------+  Request::Kernel  +-------------------+
+//!   | driver thread                                     |<------------------| netlink watcher   |
+//!   |   punted frame -> AccessConcentrator (bng-pppoe)  |------------------>|                   |
+//!   |   its events   -> Authenticator, pools (bng-aaa)  |      Resolve      +-------------------+
+//!   |                -> Publisher (bng-shm)             |
+//!   |   its frames   -> inject ring of the owner        |   Request::*      +-------------------+
+//!   |   sleeps on the bell                              |<------------------| REST, /metrics,   |
+//!   +---------------------------------------------------+      answers      | /healthz (tokio)  |
+//!                                                       ------------------->+-------------------+
+//! ```
+//!
+//! On SIGTERM sessions stay in shared memory: their traffic goes on, and the next start adopts them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bng_config::Config;
+use bng_controlplane::driver::Driver;
+use bng_controlplane::netlink;
+use bng_controlplane::request::{DriverHandle, Link, Request};
+use bng_controlplane::rest::token::Token;
+use bng_controlplane::rest::{self, Api};
+use bng_controlplane::settings::Settings;
+use bng_shm::{AttachError, Publisher};
+use clap::Parser;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Time between two attempts to attach while a dataplane of another version runs.
+const ATTACH_RETRY: Duration = Duration::from_secs(1);
+/// Neighbours that may wait for the netlink watcher; workers ask again.
+const RESOLVE_WAITING: usize = 1_024;
+
+/// Control plane of the PPPoE gateway: sessions, addresses, REST and metrics.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// YAML configuration, the same as bng-dataplane's.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Check the configuration, say what is wrong, and exit.
+    #[arg(long)]
+    check: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match start(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bng-controlplane: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(arguments: &Arguments) -> anyhow::Result<()> {
+    let config = Config::load(&arguments.config)?;
+    let settings =
+        Settings::new(&config).with_context(|| format!("{}", arguments.config.display()))?;
+    if arguments.check {
+        return Ok(());
+    }
+    let level = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(config.log.level.as_str()));
+    tracing_subscriber::fmt()
+        .with_env_filter(level)
+        .with_writer(std::io::stderr)
+        .init();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    runtime.block_on(run(config, Arc::new(settings)))
+}
+
+async fn run(config: Config, settings: Arc<Settings>) -> anyhow::Result<()> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let token = Token::read(&config.api.token_file)?;
+    let link = Link::waiting("starting");
+    let api = Api {
+        link: link.clone(),
+        settings: settings.clone(),
+        token: Arc::new(token),
+    };
+    let (end, ended) = watch::channel(false);
+    let mut servers = Vec::new();
+    let own_metrics = config.api.metrics_listen;
+    let listener = listen(config.api.listen, "api.listen").await?;
+    let router = rest::router(api.clone(), own_metrics.is_none());
+    servers.push(tokio::spawn(rest::serve(
+        listener,
+        router,
+        is_over(ended.clone()),
+    )));
+    if let Some(address) = own_metrics {
+        let listener = listen(address, "api.metrics_listen").await?;
+        let router = rest::metrics_router(api);
+        servers.push(tokio::spawn(rest::serve(listener, router, is_over(ended))));
+    }
+
+    let attached = tokio::select! {
+        attached = attach(&config, &settings, &link) => Some(attached?),
+        _ = term.recv() => None,
+        _ = interrupt.recv() => None,
+    };
+    if let Some(publisher) = attached {
+        let running = start_driver(&config, &settings, publisher)?;
+        link.set_up(running.handle.clone());
+        eprintln!("bng-controlplane: ready");
+        if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+            tracing::warn!(%error, "the service manager could not be told that we are ready");
+        }
+        let mut over = running.over;
+        tokio::select! {
+            _ = term.recv() => tracing::info!("SIGTERM: sessions stay for the next start"),
+            _ = interrupt.recv() => tracing::info!("SIGINT: sessions stay for the next start"),
+            _ = &mut over => anyhow::bail!("the driver thread has ended"),
+        }
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        running.watcher.abort();
+        if running.handle.tell(Request::Stop).is_ok() {
+            let _ = over.await;
+        }
+    }
+    end.send_replace(true);
+    for server in servers {
+        // A client that does not let go must not hold up the end.
+        let _ = tokio::time::timeout(Duration::from_secs(1), server).await;
+    }
+    Ok(())
+}
+
+async fn listen(address: std::net::SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{key} {address}: another process may be using it"))
+}
+
+async fn is_over(mut ended: watch::Receiver<bool>) {
+    // The sender going away is an end too.
+    let _ = ended.wait_for(|over| *over).await;
+}
+
+/// Attaches to the shared memory. While a dataplane of another version or size uses it, that is said once and in
+/// `/healthz`, and tried again until that process has ended.
+async fn attach(config: &Config, settings: &Settings, link: &Link) -> anyhow::Result<Publisher> {
+    let mut told = String::new();
+    loop {
+        match Publisher::attach(&config.shared_memory.path, settings.capacities) {
+            Ok(publisher) => {
+                if let Some(mismatch) = publisher.replaced() {
+                    tracing::warn!(%mismatch, "shared memory was made anew: sessions of before are gone");
+                } else if publisher.created() {
+                    tracing::info!("shared memory is new");
+                }
+                return Ok(publisher);
+            }
+            Err(error @ AttachError::Mismatch { .. }) => {
+                let reason = error.to_string();
+                if reason != told {
+                    tracing::error!("{reason}");
+                    link.set_waiting(reason.clone());
+                    told = reason;
+                }
+                tokio::time::sleep(ATTACH_RETRY).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The driver thread and what belongs to it.
+struct Running {
+    handle: DriverHandle,
+    over: oneshot::Receiver<()>,
+    watcher: tokio::task::JoinHandle<()>,
+}
+
+fn start_driver(
+    config: &Config,
+    settings: &Arc<Settings>,
+    publisher: Publisher,
+) -> anyhow::Result<Running> {
+    let (handle, inbox) = DriverHandle::new(publisher.waker());
+    let (resolver, wanted) = mpsc::channel(RESOLVE_WAITING);
+    let driver = Driver::new(config, settings.clone(), publisher, inbox, resolver)?;
+    let (running, over) = oneshot::channel::<()>();
+    std::thread::Builder::new()
+        .name("driver".to_owned())
+        .spawn(move || {
+            // Dropped at the end of the thread, however it ends, which `over` notices.
+            let _running = running;
+            driver.run();
+        })
+        .context("starting the driver thread")?;
+    let watcher = tokio::spawn(netlink::watch(
+        settings.ports.clone().into(),
+        handle.clone(),
+        wanted,
+    ));
+    Ok(Running {
+        handle,
+        over,
+        watcher,
+    })
+}

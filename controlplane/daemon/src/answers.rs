@@ -1,0 +1,236 @@
+//! Answers to what REST and metrics ask.
+
+use std::collections::BTreeMap;
+
+use bng_config::PortRole;
+use bng_pppoe::TerminateCause;
+use bng_shm::{Counter, PortState, PortStatus};
+
+use crate::driver::Driver;
+use crate::publish::Clock;
+use crate::request::{Request, SessionFilter, Window};
+use crate::sessions::Live;
+use crate::status::{
+    AddressPoolView, DataplaneView, DropView, NatPoolView, PoolsView, PortView, RingsView, Status,
+    WorkerView,
+};
+use crate::views::{EndedView, Page, SessionDetail, SessionView};
+
+/// Answers a request. Who asked may be gone by now, which is no matter.
+pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
+    match request {
+        Request::Sessions(filter, window, reply) => {
+            let _ = reply.send(sessions(driver, &filter, window));
+        }
+        Request::Session(slot, reply) => {
+            let detail = driver.sessions.at(slot).map(|live| {
+                let stats = driver.publisher.session_stats(slot).unwrap_or_default();
+                let info = driver.engine.session(live.session);
+                SessionDetail::new(&driver.settings, live, &stats, info.as_ref(), clock)
+            });
+            let _ = reply.send(detail);
+        }
+        Request::End(slot, reply) => {
+            let session = driver.sessions.at(slot).map(|live| live.session);
+            let ended = session.is_some_and(|session| {
+                driver
+                    .engine
+                    .terminate(clock.time(), session, TerminateCause::Operator)
+            });
+            let _ = reply.send(ended);
+        }
+        Request::History(window, reply) => {
+            let history = driver.sessions.history();
+            let total = history.len();
+            let shown = history.skip(window.offset).take(window.limit);
+            let _ = reply.send(Page {
+                total,
+                offset: window.offset,
+                items: shown
+                    .map(|ended| EndedView::new(&driver.settings, ended))
+                    .collect(),
+            });
+        }
+        Request::Status(reply) => {
+            let _ = reply.send(Box::new(status(driver, clock)));
+        }
+        // The driver's loop has taken these itself.
+        Request::Kernel(_) | Request::Stop => {}
+    }
+}
+
+fn matches(filter: &SessionFilter, live: &Live) -> bool {
+    let SessionFilter {
+        user,
+        framed_ip,
+        mac,
+        access_port,
+        state,
+    } = filter;
+    (user.as_ref()).is_none_or(|user| user.as_bytes() == live.user)
+        && framed_ip.is_none_or(|ip| live.framed_ip() == Some(ip))
+        && mac.is_none_or(|mac| live.line.mac == mac)
+        && access_port.is_none_or(|port| live.session.port.0 == port)
+        && state.is_none_or(|state| live.state == state)
+}
+
+fn sessions(driver: &Driver, filter: &SessionFilter, window: Window) -> Page<SessionView> {
+    let mut total = 0;
+    let mut items = Vec::new();
+    for live in driver.sessions.iter().filter(|live| matches(filter, live)) {
+        if total >= window.offset && items.len() < window.limit {
+            let stats = driver.publisher.session_stats(live.slot());
+            items.push(SessionView::new(
+                &driver.settings,
+                live,
+                &stats.unwrap_or_default(),
+            ));
+        }
+        total += 1;
+    }
+    Page {
+        total,
+        offset: window.offset,
+        items,
+    }
+}
+
+fn status(driver: &Driver, clock: Clock) -> Status {
+    let now = clock.monotonic_ms;
+    let dataplane = driver.publisher.dataplane_status();
+    let (workers, drops) = workers(driver, now);
+    let counters = driver.engine_counters();
+    Status {
+        dataplane: DataplaneView {
+            alive: dataplane.alive,
+            pid: dataplane.pid,
+            incarnation: dataplane.incarnation,
+            started_unix_ms: dataplane.started_unix_ms,
+            heartbeat_ms_ago: now.saturating_sub(dataplane.heartbeat_ms),
+        },
+        workers,
+        ports: ports(driver, dataplane.alive),
+        pools: pools(driver),
+        drops,
+        sessions: driver.sessions.by_state(),
+        engine: counters
+            .map(|it| (it.group, it.name, it.help, it.value))
+            .collect(),
+        driver: (driver.tally.iter())
+            .map(|(count, value)| (count.label(), count.help(), value))
+            .collect(),
+        routes: driver.next_hops.view(&driver.publisher),
+    }
+}
+
+fn workers(driver: &Driver, now: u64) -> (Vec<WorkerView>, Vec<DropView>) {
+    let count = driver.workers();
+    let statuses: Vec<_> = (0..=count)
+        .filter_map(|worker| driver.publisher.worker_status(worker))
+        .collect();
+    let views = (0u8..).zip(&statuses).map(|(worker, status)| {
+        let is_host = worker == count;
+        let value = |counter: Counter| status.counters.get(counter.index()).copied().unwrap_or(0);
+        WorkerView {
+            worker: match is_host {
+                true => "host".to_owned(),
+                false => worker.to_string(),
+            },
+            present: status.present,
+            core: status.present.then_some(status.core),
+            heartbeat_ms_ago: (status.present).then(|| now.saturating_sub(status.heartbeat_ms)),
+            sessions: driver.sessions.owned_by(worker),
+            nat_mappings: status.nat_mappings,
+            rings: RingsView {
+                punt: status.rings.punt,
+                inject: status.rings.inject,
+                events: status.rings.events,
+                inject_waiting: driver.injector.waiting(worker),
+            },
+            counters: (Counter::ALL.iter())
+                .filter(|counter| !counter.is_drop())
+                .map(|counter| (counter.label(), value(*counter)))
+                .collect(),
+            drops: Counter::drops().map(value).sum(),
+        }
+    });
+    let views = views.collect();
+    let dataplane = Counter::drops().map(|counter| {
+        let mut each: Vec<u64> = (statuses.iter())
+            .map(|status| status.counters.get(counter.index()).copied().unwrap_or(0))
+            .collect();
+        let total = each.iter().sum();
+        let host = each.pop().unwrap_or(0);
+        DropView {
+            reason: counter.label(),
+            source: "dataplane",
+            help: counter.help(),
+            total,
+            workers: each,
+            host,
+        }
+    });
+    let control = driver.engine_counters().filter(|it| it.group == "drop");
+    let control = control.map(|it| DropView {
+        reason: it.name,
+        source: "control",
+        help: it.help,
+        total: it.value,
+        workers: Vec::new(),
+        host: 0,
+    });
+    (views, dataplane.chain(control).collect())
+}
+
+fn ports(driver: &Driver, alive: bool) -> Vec<PortView> {
+    let ports = (0u8..).zip(&driver.settings.ports).map(|(index, port)| {
+        let Some(status) = driver.publisher.port_status(index) else {
+            return PortView::default();
+        };
+        // What a process that is gone has said of its links is not true any more.
+        let started = alive && status.state == PortState::Started;
+        let mac = bng_wire::MacAddr(status.mac);
+        PortView {
+            name: port.name.clone(),
+            role: port.role.as_str(),
+            started,
+            link_up: started && status.link_up,
+            mac: mac.is_unicast().then(|| mac.to_string()),
+            mtu: if started { status.mtu } else { port.mtu },
+            link_mbps: (started && status.link_mbps != 0).then_some(status.link_mbps),
+            steering: status.steering.name(),
+            twin_ifindex: (port.role == PortRole::Core && started && status.twin_ifindex != 0)
+                .then_some(status.twin_ifindex),
+            stats: PortStatus::STAT_NAMES
+                .into_iter()
+                .zip(status.stats)
+                .collect::<BTreeMap<_, _>>(),
+            driver: status.driver,
+        }
+    });
+    ports.collect()
+}
+
+fn pools(driver: &Driver) -> PoolsView {
+    let nat_names: Vec<_> = (driver.grants.block_use()).map(|(name, ..)| name).collect();
+    let address = (driver.grants.address_use())
+        .zip(&driver.settings.pools)
+        .map(|((name, used, total), settings)| AddressPoolView {
+            name: name.to_owned(),
+            used,
+            total,
+            nat: (settings.nat)
+                .and_then(|nat| nat_names.get(nat))
+                .map(|&name| name.to_owned()),
+        });
+    let nat = (driver.grants.block_use()).map(|(name, used, resting, total)| NatPoolView {
+        name: name.to_owned(),
+        used,
+        resting,
+        total,
+    });
+    PoolsView {
+        address: address.collect(),
+        nat: nat.collect(),
+    }
+}

@@ -1,0 +1,351 @@
+//! The driver thread: the only user of the `Publisher` and of the PPP engine.
+//!
+//! One turn of its loop: answer requests, look at the dataplane, take punted frames and events, let timers expire, send what
+//! the engine sends, free what no worker can know any more; then sleep until a worker rings, a request comes or a timer is due.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bng_aaa::Authenticator;
+use bng_config::Config;
+use bng_pppoe::counters::CounterValue;
+use bng_pppoe::{AccessConcentrator, PortId};
+use bng_shm::{Event, FRAME_MAX, FrameMeta, PublishError, Publisher, PuntClass, PuntedFrame, Take};
+use tokio::sync::mpsc;
+
+use crate::adopt;
+use crate::answers;
+use crate::grants::Grants;
+use crate::inject::Injector;
+use crate::life::Waiting;
+use crate::netlink::Resolve;
+use crate::next_hops::NextHops;
+use crate::port_macs;
+use crate::presence::Presence;
+use crate::publish::Clock;
+use crate::request::{Inbox, Request};
+use crate::sessions::Sessions;
+use crate::settings::{self, Settings};
+use crate::tally::{Count, Tally};
+use crate::withdrawals::Withdrawals;
+
+/// Punted frames taken from one worker before the next one's turn.
+const FRAME_BATCH: usize = 64;
+/// Events taken from one worker before the next one's turn.
+const EVENT_BATCH: usize = 256;
+/// Requests answered before frames have their turn.
+const REQUEST_BATCH: usize = 16;
+/// Longest sleep, and time between heartbeats, milliseconds.
+const TICK_MS: u64 = 1_000;
+/// Sleep while something waits that rings no bell (a full ring, an epoch), milliseconds.
+const POLL_MS: u64 = 5;
+
+/// Why the driver cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// A table could not be published.
+    #[error("publishing the address ranges: {0}")]
+    Publish(#[from] PublishError),
+    /// The engine refuses the configuration.
+    #[error("PPP engine: {0}")]
+    Engine(#[from] bng_pppoe::ConfigError),
+    /// No random numbers.
+    #[error("the system has no random numbers: {0}")]
+    Random(#[from] getrandom::Error),
+}
+
+/// Everything the driver thread owns.
+#[derive(Debug)]
+pub struct Driver {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) publisher: Publisher,
+    pub(crate) engine: AccessConcentrator,
+    pub(crate) sessions: Sessions,
+    pub(crate) grants: Grants,
+    pub(crate) injector: Injector,
+    pub(crate) withdrawals: Withdrawals,
+    pub(crate) next_hops: NextHops,
+    pub(crate) presence: Presence,
+    pub(crate) tally: Tally,
+    pub(crate) waiting: Waiting,
+    /// Counters of engines before the present one, in the engine's order.
+    engine_base: Vec<u64>,
+    inbox: Inbox,
+    resolver: mpsc::Sender<Resolve>,
+    buffer: Box<[u8; FRAME_MAX]>,
+    ticked_ms: u64,
+}
+
+impl Driver {
+    /// Publishes the tables and adopts the sessions of an earlier run.
+    ///
+    /// # Errors
+    /// [`DriverError`]; nothing runs then.
+    pub fn new(
+        config: &Config,
+        settings: Arc<Settings>,
+        mut publisher: Publisher,
+        inbox: Inbox,
+        resolver: mpsc::Sender<Resolve>,
+    ) -> Result<Self, DriverError> {
+        let clock = Clock::now();
+        publisher.publish_pools(&settings.ranges)?;
+        let macs: Vec<_> = (settings.access_ports.iter())
+            .map(|index| port_macs::port_mac(&publisher, *index))
+            .collect();
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed)?;
+        let engine = AccessConcentrator::new(
+            settings::engine_config(config, &settings, &macs),
+            clock.time(),
+            seed,
+        )?;
+        let grants = Grants::new(
+            Authenticator::new(settings::local_users(config)),
+            settings::address_pools(config),
+            settings::port_blocks(config),
+            settings.pools.clone(),
+            clock.unix_ms,
+        );
+        let mut driver = Self {
+            injector: Injector::new(settings.capacities.workers as usize),
+            next_hops: NextHops::recover(&publisher),
+            presence: Presence::new(&publisher),
+            settings,
+            publisher,
+            engine,
+            sessions: Sessions::default(),
+            grants,
+            withdrawals: Withdrawals::default(),
+            tally: Tally::default(),
+            waiting: Waiting::default(),
+            engine_base: Vec::new(),
+            inbox,
+            resolver,
+            buffer: Box::new([0; FRAME_MAX]),
+            ticked_ms: 0,
+        };
+        adopt::adopt(&mut driver, clock);
+        driver.settle(clock, None);
+        Ok(driver)
+    }
+
+    /// Runs until [`Request::Stop`]. Sessions stay in shared memory, so that traffic goes on and the next run adopts them.
+    pub fn run(mut self) {
+        loop {
+            let clock = Clock::now();
+            self.inbox.beat();
+            if !self.answer_requests(clock) {
+                // What is under way to peers still goes out.
+                self.injector.flush(&mut self.publisher, &mut self.tally);
+                return;
+            }
+            self.look_at_dataplane(clock);
+            let more = self.take_frames(clock) | self.take_events();
+            self.engine.handle_timeout(clock.time());
+            self.settle(clock, None);
+            self.injector.flush(&mut self.publisher, &mut self.tally);
+            self.free_withdrawn(clock);
+            self.next_hops.free_retired(&mut self.publisher);
+            if clock.monotonic_ms >= self.ticked_ms + TICK_MS {
+                self.ticked_ms = clock.monotonic_ms;
+                self.publisher.heartbeat();
+                self.note_traffic(clock);
+            }
+            if !more {
+                self.sleep(clock);
+            }
+        }
+    }
+
+    fn sleep(&self, clock: Clock) {
+        let now = clock.monotonic_ms;
+        let polling = self.injector.is_waiting()
+            || self.withdrawals.is_waiting()
+            || self.next_hops.is_retiring();
+        let mut limit = (self.ticked_ms + TICK_MS).saturating_sub(now);
+        if polling {
+            limit = limit.min(POLL_MS);
+        }
+        if let Some(timer) = self.engine.poll_timeout() {
+            limit = limit.min(timer.as_millis().saturating_sub(now));
+        }
+        if limit > 0 {
+            let limit = Duration::from_millis(limit);
+            self.publisher.sleep(limit, || self.inbox.is_waiting());
+        }
+    }
+
+    /// Answers requests; false when the thread is to end.
+    fn answer_requests(&mut self, clock: Clock) -> bool {
+        for _ in 0..REQUEST_BATCH {
+            match self.inbox.take() {
+                None => break,
+                Some(Request::Stop) => return false,
+                Some(Request::Kernel(Some(mirror))) => {
+                    self.next_hops
+                        .apply(&mirror, &mut self.publisher, &mut self.tally);
+                }
+                Some(Request::Kernel(None)) => self.next_hops.lose(),
+                Some(request) => answers::answer(self, request, clock),
+            }
+            self.settle(clock, None);
+        }
+        true
+    }
+
+    /// Notices starts and ends of bng-dataplane, and the MAC addresses of its ports.
+    fn look_at_dataplane(&mut self, clock: Clock) {
+        if (self.presence).look(&self.publisher, clock.monotonic_ms, &mut self.tally) {
+            // Frames that wait were meant for workers that are gone.
+            self.injector.clear();
+        }
+        port_macs::follow(self, clock);
+    }
+
+    /// Takes punted frames, a batch from each worker; true when there may be more.
+    fn take_frames(&mut self, clock: Clock) -> bool {
+        let mut more = false;
+        for worker in 0..self.workers() {
+            for taken in 0..FRAME_BATCH {
+                match self.publisher.take_punted(worker, &mut self.buffer) {
+                    Take::Empty => break,
+                    Take::Corrupt => self.tally.add(Count::RingCorrupt),
+                    Take::Item(frame) => {
+                        self.handle_frame(&frame, clock);
+                        self.settle(clock, Some(worker));
+                    }
+                }
+                more |= taken + 1 == FRAME_BATCH;
+            }
+        }
+        more
+    }
+
+    fn handle_frame(&mut self, frame: &PuntedFrame, clock: Clock) {
+        let port = self.settings.ports.get(usize::from(frame.meta.port));
+        let Some(access) = port.and_then(|port| port.access) else {
+            return self.tally.add(Count::PuntPortUnknown);
+        };
+        if let Some((slot, generation)) = frame.meta.session {
+            let live = self.sessions.at(slot);
+            if live.is_none_or(|live| live.generation != generation) {
+                return self.tally.add(Count::PuntStale);
+            }
+        }
+        let bytes = &self.buffer[..frame.len];
+        if let Some(reason) = (self.engine).handle_frame(clock.time(), PortId(access), bytes) {
+            tracing::trace!(access, reason = reason.name(), "frame dropped");
+        }
+    }
+
+    /// Takes events, a batch from each worker; true when there may be more.
+    fn take_events(&mut self) -> bool {
+        let mut more = false;
+        for worker in 0..self.workers() {
+            for taken in 0..EVENT_BATCH {
+                match self.publisher.take_event(worker) {
+                    Take::Empty => break,
+                    Take::Corrupt => self.tally.add(Count::RingCorrupt),
+                    Take::Item(None) => self.tally.add(Count::EventUnknown),
+                    Take::Item(Some(Event::ResolveNeighbour { port, address })) => {
+                        self.tally.add(Count::ResolveAsked);
+                        // The worker asks again, so one that finds no room is no loss.
+                        let _ = self.resolver.try_send(Resolve { port, address });
+                    }
+                    Take::Item(Some(Event::BlockExhausted { slot, generation })) => {
+                        self.tally.add(Count::BlockExhausted);
+                        let live = self.sessions.at(slot);
+                        if let Some(live) = live.filter(|live| live.generation == generation) {
+                            let user = String::from_utf8_lossy(&live.user);
+                            tracing::debug!(%user, "subscriber has used up its port block");
+                        }
+                    }
+                }
+                more |= taken + 1 == EVENT_BATCH;
+            }
+        }
+        more
+    }
+
+    /// Handles what the engine and the authenticator have to say, then sends what they send. `punted_by` is the worker whose
+    /// frame is being answered: a reply outside of a session goes through it.
+    pub(crate) fn settle(&mut self, clock: Clock, punted_by: Option<u8>) {
+        self.handle_engine(clock);
+        while let Some(transmit) = self.engine.poll_transmit() {
+            let Some(port) = self.settings.access_ports.get(usize::from(transmit.port.0)) else {
+                continue;
+            };
+            let live = transmit.session.and_then(|it| self.sessions.get(it));
+            let worker = live.map_or(punted_by.unwrap_or(0), |live| live.owner);
+            let meta = FrameMeta {
+                port: *port,
+                class: match transmit.session {
+                    Some(_) => PuntClass::Ppp,
+                    None => PuntClass::Discovery,
+                },
+                session: live.map(|live| (live.slot(), live.generation)),
+            };
+            if transmit.session.is_some() && live.is_none() {
+                // Only of a session whose slot is free already: the peer knows of its end.
+                continue;
+            }
+            self.injector.send(
+                &mut self.publisher,
+                &mut self.tally,
+                worker,
+                meta,
+                transmit.frame,
+            );
+        }
+    }
+
+    fn free_withdrawn(&mut self, clock: Clock) {
+        let free = self
+            .withdrawals
+            .passed(&mut self.publisher, &self.injector, clock.monotonic_ms);
+        for slot in free {
+            self.free_slot(slot, clock);
+        }
+    }
+
+    /// Tells the engine which clients the dataplane has heard of: their traffic is a sign of life.
+    fn note_traffic(&mut self, clock: Clock) {
+        for live in self.sessions.iter_mut() {
+            if live.end.is_some() {
+                continue;
+            }
+            let stats = self.publisher.session_stats(live.slot());
+            let seen = stats.map_or(0, |stats| stats.last_up_ms);
+            if seen > live.noted_ms {
+                live.noted_ms = seen;
+                self.engine.note_traffic(clock.time(), live.session);
+            }
+        }
+    }
+
+    pub(crate) fn workers(&self) -> u8 {
+        // Fits: the capacities allow 64.
+        self.settings.capacities.workers as u8
+    }
+
+    /// Keeps what an engine that is replaced has counted.
+    pub(crate) fn add_engine_counters(&mut self, old: &AccessConcentrator) {
+        let values = old.counters().iter().map(|counter| counter.value);
+        for (at, value) in values.enumerate() {
+            match self.engine_base.get_mut(at) {
+                Some(base) => *base += value,
+                None => self.engine_base.push(value),
+            }
+        }
+    }
+
+    /// The counters of the engine and of those before it.
+    pub(crate) fn engine_counters(&self) -> impl Iterator<Item = CounterValue> + '_ {
+        let base = self.engine_base.iter().copied().chain(std::iter::repeat(0));
+        (self.engine.counters().iter().zip(base)).map(|(counter, base)| CounterValue {
+            value: counter.value + base,
+            ..counter
+        })
+    }
+}

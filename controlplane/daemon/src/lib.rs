@@ -1,0 +1,26 @@
+//! The control plane's process: drives the PPP engine, AAA and pools, publishes to shared memory, mirrors the kernel's routes,
+//! and answers REST and Prometheus. It owns no packet path: however slow it is, traffic is not.
+
+mod adopt;
+mod answers;
+pub mod driver;
+pub mod grants;
+mod health;
+mod inject;
+pub mod kernel;
+mod life;
+mod metrics;
+pub mod netlink;
+mod next_hops;
+mod port_macs;
+mod presence;
+mod publish;
+pub mod request;
+pub mod rest;
+pub mod sessions;
+pub mod settings;
+pub mod status;
+pub mod tally;
+mod twin;
+pub mod views;
+mod withdrawals;

@@ -1,0 +1,318 @@
+//! `/metrics` in Prometheus' text format.
+//!
+//! The numbers live in shared memory and in the driver; each scrape copies them into a registry of its own.
+
+use bng_shm::{Counter, FRAME_RING_SLOTS, Group};
+use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+
+use crate::status::{Status, WorkerView};
+
+/// Content type of the answer.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A registry that is filled once.
+struct Page(Registry);
+
+impl Page {
+    fn counter(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> prometheus::Result<IntCounterVec> {
+        let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
+        self.0.register(Box::new(counter.clone()))?;
+        Ok(counter)
+    }
+
+    fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
+        let gauge = IntGaugeVec::new(Opts::new(name, help), labels)?;
+        self.0.register(Box::new(gauge.clone()))?;
+        Ok(gauge)
+    }
+}
+
+fn signed(value: impl TryInto<i64>) -> i64 {
+    value.try_into().unwrap_or(i64::MAX)
+}
+
+/// The whole page.
+///
+/// # Errors
+/// Never for the names used here.
+pub(crate) fn text(status: &Status) -> prometheus::Result<String> {
+    let page = Page(Registry::new());
+    sessions(&page, status)?;
+    workers(&page, status)?;
+    ports(&page, status)?;
+    pools(&page, status)?;
+    control(&page, status)?;
+    let mut out = Vec::new();
+    TextEncoder::new().encode(&page.0.gather(), &mut out)?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+fn sessions(page: &Page, status: &Status) -> prometheus::Result<()> {
+    let sessions = page.gauge("bng_sessions", "Sessions by state.", &["state"])?;
+    for (state, count) in ["negotiating", "forwarding", "closing"]
+        .iter()
+        .zip(status.sessions)
+    {
+        sessions.with_label_values(&[state]).set(signed(count));
+    }
+    Ok(())
+}
+
+fn workers(page: &Page, status: &Status) -> prometheus::Result<()> {
+    let by_counter = ["worker", "counter"];
+    let packets = page.counter(
+        "bng_packets_total",
+        "Frames received, sent, forwarded, punted and injected, by worker; see the list of counters.",
+        &by_counter,
+    )?;
+    let bytes = page.counter(
+        "bng_bytes_total",
+        "Bytes received and sent, by worker.",
+        &by_counter,
+    )?;
+    let work = page.counter(
+        "bng_work_total",
+        "What workers did beside forwarding.",
+        &by_counter,
+    )?;
+    let drops = page.counter(
+        "bng_drops_total",
+        "Frames the dataplane dropped, by worker and reason.",
+        &["worker", "reason"],
+    )?;
+    let rings = page.gauge(
+        "bng_ring_fill",
+        "Frames or events in a ring; inject_waiting is control's queue before the inject ring.",
+        &["worker", "ring"],
+    )?;
+    let capacity = page.gauge("bng_ring_slots", "Slots of a ring.", &["ring"])?;
+    for ring in ["punt", "inject"] {
+        capacity
+            .with_label_values(&[ring])
+            .set(signed(FRAME_RING_SLOTS));
+    }
+    let owned = page.gauge(
+        "bng_worker_sessions",
+        "Sessions a worker owns.",
+        &["worker"],
+    )?;
+    let nat = page.gauge("bng_nat_mappings", "Live NAT mappings.", &["worker"])?;
+    let up = page.gauge(
+        "bng_worker_up",
+        "Whether the worker's thread runs.",
+        &["worker"],
+    )?;
+    for worker in &status.workers {
+        let name = worker.worker.as_str();
+        counters(&packets, &bytes, &work, worker);
+        for (ring, fill) in [
+            ("punt", worker.rings.punt),
+            ("inject", worker.rings.inject),
+            ("events", worker.rings.events),
+            ("inject_waiting", worker.rings.inject_waiting),
+        ] {
+            rings.with_label_values(&[name, ring]).set(signed(fill));
+        }
+        if name != "host" {
+            owned.with_label_values(&[name]).set(worker.sessions.into());
+            nat.with_label_values(&[name])
+                .set(worker.nat_mappings.into());
+            up.with_label_values(&[name]).set(worker.present.into());
+        }
+    }
+    for drop in status
+        .drops
+        .iter()
+        .filter(|drop| drop.source == "dataplane")
+    {
+        for (worker, count) in drop.workers.iter().enumerate() {
+            let labels = [worker.to_string().as_str(), drop.reason].map(str::to_owned);
+            drops.with_label_values(&labels).inc_by(*count);
+        }
+        drops
+            .with_label_values(&["host".to_owned(), drop.reason.to_owned()])
+            .inc_by(drop.host);
+    }
+    Ok(())
+}
+
+fn counters(
+    packets: &IntCounterVec,
+    bytes: &IntCounterVec,
+    work: &IntCounterVec,
+    worker: &WorkerView,
+) {
+    for counter in Counter::ALL {
+        let Some(value) = worker.counters.get(counter.label()) else {
+            continue;
+        };
+        let label = counter.label();
+        let name = worker.worker.as_str();
+        match (counter.group(), label.strip_suffix("_bytes")) {
+            (Group::Drop, _) => {}
+            (Group::Work, _) => work.with_label_values(&[name, label]).inc_by(*value),
+            (_, Some(label)) => bytes.with_label_values(&[name, label]).inc_by(*value),
+            (_, None) => packets.with_label_values(&[name, label]).inc_by(*value),
+        }
+    }
+}
+
+fn ports(page: &Page, status: &Status) -> prometheus::Result<()> {
+    let up = page.gauge(
+        "bng_port_link_up",
+        "Link state of a port.",
+        &["port", "role"],
+    )?;
+    let stats = page.counter(
+        "bng_port_stat_total",
+        "Counters DPDK keeps of a port.",
+        &["port", "stat"],
+    )?;
+    for port in &status.ports {
+        up.with_label_values(&[port.name.as_str(), port.role])
+            .set(port.link_up.into());
+        for (stat, value) in &port.stats {
+            stats
+                .with_label_values(&[port.name.as_str(), stat])
+                .inc_by(*value);
+        }
+    }
+    Ok(())
+}
+
+fn pools(page: &Page, status: &Status) -> prometheus::Result<()> {
+    let addresses = page.gauge(
+        "bng_pool_addresses",
+        "Addresses of an address pool, in use and free.",
+        &["pool", "state"],
+    )?;
+    for pool in &status.pools.address {
+        let name = pool.name.as_str();
+        addresses
+            .with_label_values(&[name, "used"])
+            .set(pool.used.into());
+        addresses
+            .with_label_values(&[name, "free"])
+            .set((pool.total - pool.used).into());
+    }
+    let blocks = page.gauge(
+        "bng_nat_blocks",
+        "Port blocks of a NAT pool: in use, resting before their next owner, and free.",
+        &["pool", "state"],
+    )?;
+    for pool in &status.pools.nat {
+        let name = pool.name.as_str();
+        blocks
+            .with_label_values(&[name, "used"])
+            .set(pool.used.into());
+        blocks
+            .with_label_values(&[name, "resting"])
+            .set(pool.resting.into());
+        blocks
+            .with_label_values(&[name, "free"])
+            .set(pool.total.saturating_sub(pool.used + pool.resting).into());
+    }
+    Ok(())
+}
+
+fn control(page: &Page, status: &Status) -> prometheus::Result<()> {
+    for (group, name, help, label) in [
+        (
+            "drop",
+            "bng_pppoe_drops_total",
+            "Frames the PPP engine dropped, by reason.",
+            "reason",
+        ),
+        (
+            "outcome",
+            "bng_pppoe_outcomes_total",
+            "What the PPP engine did: discovery, authentication and set-up outcomes.",
+            "outcome",
+        ),
+        (
+            "ended",
+            "bng_pppoe_ended_total",
+            "Sessions that ended, by cause.",
+            "cause",
+        ),
+    ] {
+        let counter = page.counter(name, help, &[label])?;
+        for (_, name, _, value) in status.engine.iter().filter(|it| it.0 == group) {
+            counter.with_label_values(&[name]).inc_by(*value);
+        }
+    }
+    let events = page.counter(
+        "bng_control_events_total",
+        "What the control plane's driver counted.",
+        &["event"],
+    )?;
+    for (event, _, value) in &status.driver {
+        events.with_label_values(&[event]).inc_by(*value);
+    }
+    let alive = page.gauge("bng_dataplane_up", "Whether bng-dataplane runs.", &[])?;
+    alive
+        .with_label_values::<&str>(&[])
+        .set(status.dataplane.alive.into());
+    let routes = page.gauge(
+        "bng_routes",
+        "Routes and next hops mirrored from the kernel.",
+        &["kind"],
+    )?;
+    for (kind, value) in [
+        ("routes", status.routes.routes),
+        ("next_hops", status.routes.next_hops),
+        ("unresolved", status.routes.unresolved),
+    ] {
+        routes.with_label_values(&[kind]).set(signed(value));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{DropView, RoutesView};
+
+    #[test]
+    fn counters_beyond_32_bits_are_whole_and_bytes_are_apart_from_packets() {
+        let mut worker = WorkerView {
+            worker: "0".to_owned(),
+            present: true,
+            ..WorkerView::default()
+        };
+        worker.counters.insert("rx_access", 5_000_000_000);
+        worker.counters.insert("rx_access_bytes", 7_000_000_000_000);
+        worker.counters.insert("idle_loops", 3);
+        let status = Status {
+            sessions: [1, 2, 0],
+            workers: vec![worker],
+            drops: vec![DropView {
+                reason: "no_route",
+                source: "dataplane",
+                total: 9,
+                workers: vec![4],
+                host: 5,
+                ..DropView::default()
+            }],
+            routes: RoutesView::default(),
+            ..Status::default()
+        };
+        let text = text(&status).unwrap();
+        for line in [
+            r#"bng_sessions{state="forwarding"} 2"#,
+            r#"bng_packets_total{counter="rx_access",worker="0"} 5000000000"#,
+            r#"bng_bytes_total{counter="rx_access",worker="0"} 7000000000000"#,
+            r#"bng_work_total{counter="idle_loops",worker="0"} 3"#,
+            r#"bng_drops_total{reason="no_route",worker="0"} 4"#,
+            r#"bng_drops_total{reason="no_route",worker="host"} 5"#,
+            "bng_dataplane_up 0",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+    }
+}

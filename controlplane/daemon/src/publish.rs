@@ -1,0 +1,311 @@
+//! Sessions of the engine to entries and records of the shared memory, and back.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use bng_pppoe::{Grant, PortId, SessionRecord, SessionRef, Time};
+use bng_shm::{Record, Session, SessionState, SlotIndex, Vlans};
+use bng_wire::ethernet::ethertype;
+use bng_wire::{MacAddr, VlanStack, VlanTag};
+
+use crate::sessions::Live;
+
+/// PPP protocol number of PAP (RFC 1334), the only authentication protocol there is.
+const PAP: u16 = 0xc023;
+/// Largest MRU without PPP-Max-Payload, bytes (RFC 2516 section 7).
+const PPPOE_MRU: u16 = 1492;
+
+/// The two clocks at one moment: the engine runs on the monotonic one, records and operators are told Unix time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clock {
+    /// CLOCK_MONOTONIC, milliseconds.
+    pub monotonic_ms: u64,
+    /// Unix time, milliseconds.
+    pub unix_ms: u64,
+}
+
+impl Clock {
+    /// Both clocks now.
+    #[must_use]
+    pub fn now() -> Self {
+        Self {
+            monotonic_ms: bng_shm::monotonic_ms(),
+            unix_ms: bng_shm::unix_ms(),
+        }
+    }
+
+    /// The engine's time.
+    #[must_use]
+    pub const fn time(&self) -> Time {
+        Time::from_millis(self.monotonic_ms)
+    }
+
+    /// The pools' time.
+    #[must_use]
+    pub const fn since_start(&self) -> Duration {
+        Duration::from_millis(self.monotonic_ms)
+    }
+
+    fn to_unix(self, time: Time) -> u64 {
+        (self.unix_ms + time.as_millis()).saturating_sub(self.monotonic_ms)
+    }
+
+    fn to_monotonic(self, unix_ms: u64) -> Time {
+        Time::from_millis((self.monotonic_ms + unix_ms).saturating_sub(self.unix_ms))
+    }
+}
+
+/// Tags as the session table keeps them: a tag that is there is kept, even if its VLAN id is 0.
+#[must_use]
+pub(crate) fn table_vlans(vlans: &VlanStack) -> Vlans {
+    let outer = vlans.outer();
+    Vlans {
+        s_vlan: outer.map(|tag| tag.vid()),
+        c_vlan: vlans.inner().map(|tag| tag.vid()),
+        outer_is_88a8: outer.is_some_and(|tag| tag.tpid == ethertype::QINQ),
+    }
+}
+
+/// Tags as the engine keeps them. Priorities are not in the table, so they come back as 0.
+#[must_use]
+pub(crate) fn engine_vlans(vlans: &Vlans) -> VlanStack {
+    let outer = if vlans.outer_is_88a8 {
+        ethertype::QINQ
+    } else {
+        ethertype::VLAN
+    };
+    let tag = |tpid, tci| VlanTag { tpid, tci };
+    match (vlans.s_vlan, vlans.c_vlan) {
+        (None, _) => VlanStack::UNTAGGED,
+        (Some(s), None) => VlanStack::single(tag(outer, s)),
+        (Some(s), Some(c)) => VlanStack::double(tag(outer, s), tag(ethertype::VLAN, c)),
+    }
+}
+
+/// The table entry of a session in its present state.
+#[must_use]
+pub(crate) fn entry(live: &Live) -> Session {
+    let record = live.record.as_deref();
+    Session {
+        generation: live.generation,
+        state: live.state,
+        owner: live.owner,
+        client_mac: live.line.mac.0,
+        vlans: table_vlans(&live.vlans),
+        mtu: record.map_or(PPPOE_MRU, |record| record.peer_mru),
+        framed_ip: live.framed_ip().unwrap_or(Ipv4Addr::UNSPECIFIED),
+        gateway_ip: record.map_or(Ipv4Addr::UNSPECIFIED, |record| record.grant.gateway_ip),
+        nat: live.holding.and_then(|holding| holding.published_block()),
+    }
+}
+
+/// The recovery record of a session in its present state.
+#[must_use]
+pub(crate) fn recovery_record(live: &Live) -> Record {
+    let mut out = Record {
+        started_unix_ms: live.started_unix_ms,
+        opened_unix_ms: live.opened_unix_ms,
+        pool: (live.holding).map_or(0xffff, |holding| holding.lease.pool as u16),
+        ..Record::default()
+    };
+    out.set_names(&live.user, &live.circuit_id, &live.remote_id);
+    if let Some(record) = live.record.as_deref() {
+        let bits = |address: Option<Ipv4Addr>| address.map_or(0, Ipv4Addr::to_bits);
+        let seconds = |d: Option<Duration>| {
+            d.map_or(0, |d| u32::try_from(d.as_secs().max(1)).unwrap_or(u32::MAX))
+        };
+        out.accounting_id = record.grant.accounting_id;
+        out.our_magic = record.our_magic;
+        out.peer_magic = record.peer_magic;
+        out.framed_ip = record.grant.framed_ip.to_bits();
+        out.gateway_ip = record.grant.gateway_ip.to_bits();
+        out.dns = record.grant.dns.map(bits);
+        out.session_timeout_s = seconds(record.grant.session_timeout);
+        out.idle_timeout_s = seconds(record.grant.idle_timeout);
+        out.peer_mru = record.peer_mru;
+        out.our_mru = record.our_mru;
+        out.auth_protocol = PAP;
+        if record.link_mru > PPPOE_MRU {
+            out.max_payload = record.link_mru;
+        }
+    }
+    out
+}
+
+/// Unix times of a session's start and of its network phase.
+#[must_use]
+pub(crate) fn unix_times(record: &SessionRecord, clock: Clock) -> (u64, u64) {
+    (
+        clock.to_unix(record.started),
+        clock.to_unix(record.up_since),
+    )
+}
+
+/// What the engine adopts, from entry and record. `max_mru` is what the access port carries now, bytes.
+#[must_use]
+pub(crate) fn engine_record(
+    slot: SlotIndex,
+    session: &Session,
+    record: &Record,
+    max_mru: u16,
+    clock: Clock,
+) -> SessionRecord {
+    let address = |bits: u32| (bits != 0).then(|| Ipv4Addr::from_bits(bits));
+    let seconds = |s: u32| (s != 0).then(|| Duration::from_secs(s.into()));
+    let up_since = clock.to_monotonic(record.opened_unix_ms);
+    let session_timeout = seconds(record.session_timeout_s);
+    SessionRecord {
+        session: SessionRef {
+            port: PortId(slot.access_port()),
+            session_id: slot.session_id(),
+            generation: session.generation,
+        },
+        mac: MacAddr(session.client_mac),
+        vlans: engine_vlans(&session.vlans),
+        link_mru: match record.max_payload {
+            0 => max_mru.min(PPPOE_MRU),
+            granted => granted,
+        },
+        our_mru: record.our_mru,
+        peer_mru: record.peer_mru,
+        our_magic: record.our_magic,
+        peer_magic: record.peer_magic,
+        user_name: record.user().to_vec(),
+        circuit_id: record.circuit_id().to_vec(),
+        remote_id: record.remote_id().to_vec(),
+        service_name: Vec::new(),
+        grant: Grant {
+            framed_ip: session.framed_ip,
+            gateway_ip: session.gateway_ip,
+            dns: record.dns.map(address),
+            session_timeout,
+            idle_timeout: seconds(record.idle_timeout_s),
+            accounting_id: record.accounting_id,
+        },
+        started: clock.to_monotonic(record.started_unix_ms),
+        up_since,
+        session_deadline: session_timeout.map(|timeout| up_since + timeout),
+    }
+}
+
+/// A session as it stands in the table after a restart.
+#[must_use]
+pub(crate) fn surveyed(
+    slot: SlotIndex,
+    session: &Session,
+    record: Option<&Record>,
+    state: SessionState,
+) -> Live {
+    let vlans = engine_vlans(&session.vlans);
+    let reference = SessionRef {
+        port: PortId(slot.access_port()),
+        session_id: slot.session_id(),
+        generation: session.generation,
+    };
+    let mac = MacAddr(session.client_mac);
+    Live {
+        session: reference,
+        generation: session.generation,
+        owner: session.owner,
+        state,
+        line: bng_pppoe::AccessLine::new(reference.port, &vlans, mac),
+        vlans,
+        user: record.map_or(Vec::new(), |r| r.user().to_vec()),
+        circuit_id: record.map_or(Vec::new(), |r| r.circuit_id().to_vec()),
+        remote_id: record.map_or(Vec::new(), |r| r.remote_id().to_vec()),
+        holding: None,
+        record: None,
+        started_unix_ms: record.map_or(0, |r| r.started_unix_ms),
+        opened_unix_ms: record.map_or(0, |r| r.opened_unix_ms),
+        adopted: true,
+        noted_ms: 0,
+        end: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grants::Holding;
+    use crate::sessions::tests::live;
+
+    const CLOCK: Clock = Clock {
+        monotonic_ms: 500_000,
+        unix_ms: 1_700_000_000_000,
+    };
+
+    fn record(session: SessionRef) -> SessionRecord {
+        SessionRecord {
+            session,
+            mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            vlans: engine_vlans(&Vlans {
+                s_vlan: Some(100),
+                c_vlan: Some(7),
+                outer_is_88a8: true,
+            }),
+            link_mru: 1500,
+            our_mru: 1500,
+            peer_mru: 1480,
+            our_magic: 0x1111_2222,
+            peer_magic: 0x3333_4444,
+            user_name: b"alice".to_vec(),
+            circuit_id: b"olt 1/1".to_vec(),
+            remote_id: b"r1".to_vec(),
+            service_name: Vec::new(),
+            grant: Grant {
+                framed_ip: Ipv4Addr::new(100, 64, 0, 2),
+                gateway_ip: Ipv4Addr::new(100, 64, 0, 1),
+                dns: [Some(Ipv4Addr::new(9, 9, 9, 9)), None],
+                session_timeout: Some(Duration::from_secs(3600)),
+                idle_timeout: None,
+                accounting_id: 77,
+            },
+            started: Time::from_millis(400_000),
+            up_since: Time::from_millis(401_000),
+            session_deadline: Some(Time::from_millis(401_000 + 3_600_000)),
+        }
+    }
+
+    #[test]
+    fn what_is_published_can_be_adopted_unchanged() {
+        let mut live = live(0, 7, 1);
+        let record = record(live.session);
+        live.vlans = record.vlans;
+        live.user = record.user_name.clone();
+        live.circuit_id = record.circuit_id.clone();
+        live.remote_id = record.remote_id.clone();
+        live.holding = Some(Holding {
+            lease: bng_aaa::Lease {
+                pool: 0,
+                address: record.grant.framed_ip,
+            },
+            block: None,
+        });
+        (live.started_unix_ms, live.opened_unix_ms) = unix_times(&record, CLOCK);
+        live.record = Some(Box::new(record.clone()));
+        // The restart is ten seconds later on both clocks.
+        let later = Clock {
+            monotonic_ms: CLOCK.monotonic_ms + 10_000,
+            unix_ms: CLOCK.unix_ms + 10_000,
+        };
+        let back = engine_record(
+            live.slot(),
+            &entry(&live),
+            &recovery_record(&live),
+            1500,
+            later,
+        );
+        assert_eq!(back, record);
+    }
+
+    #[test]
+    fn a_priority_tag_stays_a_tag() {
+        let tagged = VlanStack::single(VlanTag {
+            tpid: ethertype::VLAN,
+            tci: 0,
+        });
+        assert_eq!(table_vlans(&tagged).s_vlan, Some(0));
+        assert_eq!(engine_vlans(&table_vlans(&tagged)), tagged);
+        assert_eq!(table_vlans(&VlanStack::UNTAGGED), Vlans::default());
+    }
+}

@@ -1,0 +1,217 @@
+//! Messages to the driver thread, and the handle REST and the netlink watcher hold.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::Duration;
+
+use bng_shm::{SessionState, SlotIndex, Waker, monotonic_ms};
+use bng_wire::MacAddr;
+use parking_lot::RwLock;
+use tokio::sync::oneshot;
+
+use crate::kernel::Mirror;
+use crate::status::Status;
+use crate::views::{EndedView, Page, SessionDetail, SessionView};
+
+/// Requests that may wait for the driver.
+const WAITING_MAX: usize = 1_024;
+/// How long an answer may take before the driver counts as stuck.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// Which sessions are asked for. What is `None` does not matter.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionFilter {
+    /// Name of the subscriber, whole.
+    pub user: Option<String>,
+    /// Its address.
+    pub framed_ip: Option<Ipv4Addr>,
+    /// Its MAC address.
+    pub mac: Option<MacAddr>,
+    /// Index among the access ports.
+    pub access_port: Option<u8>,
+    /// State of the entry.
+    pub state: Option<SessionState>,
+}
+
+/// A part of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Entries to leave out.
+    pub offset: usize,
+    /// Entries to give at most.
+    pub limit: usize,
+}
+
+/// Something asked of the driver.
+#[derive(Debug)]
+pub enum Request {
+    /// List sessions.
+    Sessions(SessionFilter, Window, oneshot::Sender<Page<SessionView>>),
+    /// Show a session.
+    Session(SlotIndex, oneshot::Sender<Option<SessionDetail>>),
+    /// End a session; the answer is whether there was one.
+    End(SlotIndex, oneshot::Sender<bool>),
+    /// List ended sessions, latest first.
+    History(Window, oneshot::Sender<Page<EndedView>>),
+    /// The state of everything else.
+    Status(oneshot::Sender<Box<Status>>),
+    /// The kernel's routes and neighbours; `None` when the watcher has lost its picture.
+    Kernel(Option<Box<Mirror>>),
+    /// End the thread.
+    Stop,
+}
+
+/// What both ends look at without a message.
+#[derive(Debug, Default)]
+struct Pulse {
+    pending: AtomicUsize,
+    beat_ms: AtomicU64,
+}
+
+/// The driver's end.
+#[derive(Debug)]
+pub struct Inbox {
+    requests: Receiver<Request>,
+    pulse: Arc<Pulse>,
+}
+
+impl Inbox {
+    /// The next request; [`Request::Stop`] when nobody can ask any more.
+    pub fn take(&mut self) -> Option<Request> {
+        match self.requests.try_recv() {
+            Ok(request) => {
+                self.pulse.pending.fetch_sub(1, Ordering::AcqRel);
+                Some(request)
+            }
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Request::Stop),
+        }
+    }
+
+    /// Whether a request waits: the driver must not sleep then.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.pulse.pending.load(Ordering::Acquire) != 0
+    }
+
+    /// Tells that the driver lives.
+    pub fn beat(&self) {
+        self.pulse.beat_ms.store(monotonic_ms(), Ordering::Relaxed);
+    }
+}
+
+/// Why the driver gave no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// Too many requests wait.
+    #[error("the driver has {WAITING_MAX} requests waiting")]
+    Busy,
+    /// No answer in time.
+    #[error("the driver did not answer within {} s", ANSWER_LIMIT.as_secs())]
+    Stuck,
+    /// The thread is gone.
+    #[error("the driver has ended")]
+    Gone,
+}
+
+/// Asks the driver.
+#[derive(Debug, Clone)]
+pub struct DriverHandle {
+    requests: SyncSender<Request>,
+    waker: Waker,
+    pulse: Arc<Pulse>,
+}
+
+impl DriverHandle {
+    /// A handle and the driver's end of it.
+    #[must_use]
+    pub fn new(waker: Waker) -> (Self, Inbox) {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let pulse = Arc::new(Pulse::default());
+        let inbox = Inbox {
+            requests: receiver,
+            pulse: pulse.clone(),
+        };
+        inbox.beat();
+        let handle = Self {
+            requests: sender,
+            waker,
+            pulse,
+        };
+        (handle, inbox)
+    }
+
+    /// Sends a request that needs no answer.
+    ///
+    /// # Errors
+    /// [`AskError::Busy`] or [`AskError::Gone`].
+    pub fn tell(&self, request: Request) -> Result<(), AskError> {
+        // Counted first: a driver that sees the count and no request yet looks once more instead of sleeping.
+        self.pulse.pending.fetch_add(1, Ordering::AcqRel);
+        let sent = self.requests.try_send(request);
+        if let Err(error) = sent {
+            self.pulse.pending.fetch_sub(1, Ordering::AcqRel);
+            return Err(match error {
+                std::sync::mpsc::TrySendError::Full(_) => AskError::Busy,
+                std::sync::mpsc::TrySendError::Disconnected(_) => AskError::Gone,
+            });
+        }
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Sends a request and waits for the answer.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> Result<T, AskError> {
+        let (sender, receiver) = oneshot::channel();
+        self.tell(request(sender))?;
+        match tokio::time::timeout(ANSWER_LIMIT, receiver).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) => Err(AskError::Gone),
+            Err(_) => Err(AskError::Stuck),
+        }
+    }
+
+    /// Age of the driver's last sign of life, milliseconds.
+    #[must_use]
+    pub fn beat_ms_ago(&self) -> u64 {
+        monotonic_ms().saturating_sub(self.pulse.beat_ms.load(Ordering::Relaxed))
+    }
+}
+
+/// The way from REST to the driver, which is not there before the shared memory could be attached.
+#[derive(Debug, Clone)]
+pub struct Link(Arc<RwLock<Result<DriverHandle, String>>>);
+
+impl Link {
+    /// No driver yet, and why.
+    #[must_use]
+    pub fn waiting(reason: impl Into<String>) -> Self {
+        Self(Arc::new(RwLock::new(Err(reason.into()))))
+    }
+
+    /// Tells why there is no driver yet.
+    pub fn set_waiting(&self, reason: String) {
+        *self.0.write() = Err(reason);
+    }
+
+    /// The driver is there.
+    pub fn set_up(&self, handle: DriverHandle) {
+        *self.0.write() = Ok(handle);
+    }
+
+    /// The driver, or why there is none.
+    ///
+    /// # Errors
+    /// The reason, for operators.
+    pub fn driver(&self) -> Result<DriverHandle, String> {
+        self.0.read().clone()
+    }
+}

@@ -1,0 +1,71 @@
+//! Answers that are no success, all of one shape.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::request::AskError;
+
+/// What a client gets when something is not as it wants.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Error)]
+pub(crate) struct ErrorBody {
+    /// A word for programs.
+    error: &'static str,
+    /// A sentence for people.
+    detail: String,
+}
+
+/// Why a request is not fulfilled.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    #[error("send the header `Authorization: Bearer TOKEN` with the token of api.token_file")]
+    Unauthorized,
+    #[error("no session {0}")]
+    NoSuchSession(String),
+    #[error("there is nothing at this path; /api/v1/openapi.json lists what there is")]
+    NoSuchPath,
+    #[error("this path does not know this method; /api/v1/openapi.json lists what there is")]
+    Method,
+    #[error("{0}")]
+    BadQuery(String),
+    #[error("{0}")]
+    NotReady(String),
+    #[error(transparent)]
+    Driver(#[from] AskError),
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl ApiError {
+    const fn parts(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
+            Self::NoSuchSession(_) => (StatusCode::NOT_FOUND, "no_such_session"),
+            Self::NoSuchPath => (StatusCode::NOT_FOUND, "no_such_path"),
+            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::BadQuery(_) => (StatusCode::BAD_REQUEST, "bad_query"),
+            Self::NotReady(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
+            Self::Driver(AskError::Busy) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            Self::Driver(AskError::Stuck) => (StatusCode::GATEWAY_TIMEOUT, "driver_stuck"),
+            Self::Driver(AskError::Gone) => (StatusCode::SERVICE_UNAVAILABLE, "driver_gone"),
+            Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (status, error) = self.parts();
+        let detail = self.to_string();
+        let mut response = (status, Json(ErrorBody { error, detail })).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            let scheme = axum::http::HeaderValue::from_static("Bearer");
+            let headers = response.headers_mut();
+            headers.insert(axum::http::header::WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}

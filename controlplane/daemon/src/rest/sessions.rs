@@ -1,0 +1,244 @@
+//! Sessions: list, show, end, and those that have ended.
+
+use std::net::Ipv4Addr;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use bng_shm::{SessionState, SlotIndex};
+use bng_wire::MacAddr;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Api;
+use super::error::{ApiError, ErrorBody};
+use crate::request::{Request, SessionFilter, Window};
+use crate::sessions::state_name;
+use crate::settings::Settings;
+use crate::views::{EndedView, Page, SessionDetail, SessionView};
+
+/// Entries of a page unless asked otherwise, and at most.
+const PAGE: usize = 100;
+const PAGE_MAX: usize = 1_000;
+
+/// Which part of a list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WindowQuery {
+    /// Entries at most, 1 to 1,000, default 100.
+    limit: Option<usize>,
+    /// Entries to leave out, default 0.
+    offset: Option<usize>,
+}
+
+/// Which sessions, and which part of the list. Everything given must be met.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionsQuery {
+    /// Name of the subscriber, whole.
+    user: Option<String>,
+    /// Address of the subscriber.
+    ip: Option<String>,
+    /// Client MAC address.
+    mac: Option<String>,
+    /// Name of the access port.
+    port: Option<String>,
+    /// `negotiating`, `forwarding` or `closing`.
+    state: Option<String>,
+    /// Entries at most, 1 to 1,000, default 100.
+    limit: Option<usize>,
+    /// Entries to leave out, default 0.
+    offset: Option<usize>,
+}
+
+fn window(limit: Option<usize>, offset: Option<usize>) -> Result<Window, ApiError> {
+    let limit = limit.unwrap_or(PAGE);
+    if limit == 0 || limit > PAGE_MAX {
+        return Err(ApiError::BadQuery(format!(
+            "limit is {limit}, allowed is 1 to {PAGE_MAX}"
+        )));
+    }
+    Ok(Window {
+        limit,
+        offset: offset.unwrap_or(0),
+    })
+}
+
+fn parse_mac(text: &str) -> Option<MacAddr> {
+    let mut bytes = [0; 6];
+    let mut parts = text.split([':', '-']);
+    for byte in &mut bytes {
+        let part = parts.next().filter(|part| matches!(part.len(), 1 | 2))?;
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(MacAddr(bytes))
+}
+
+fn filter(query: &SessionsQuery, settings: &Settings) -> Result<SessionFilter, ApiError> {
+    let bad = |what: &str, value: &str, expected: &str| {
+        ApiError::BadQuery(format!("{what} is `{value}`, expected is {expected}"))
+    };
+    let ip = |text: &String| {
+        text.parse::<Ipv4Addr>()
+            .map_err(|_| bad("ip", text, "an IPv4 address"))
+    };
+    let mac = |text: &String| {
+        parse_mac(text).ok_or_else(|| bad("mac", text, "an address such as 02:00:00:00:00:01"))
+    };
+    let port = |text: &String| {
+        let port = settings.port(text).and_then(|(_, port)| port.access);
+        port.ok_or_else(|| bad("port", text, "the name of an access port"))
+    };
+    let state = |text: &String| {
+        let states = [
+            SessionState::Negotiating,
+            SessionState::Forwarding,
+            SessionState::Closing,
+        ];
+        (states.into_iter().find(|state| state_name(*state) == text))
+            .ok_or_else(|| bad("state", text, "negotiating, forwarding or closing"))
+    };
+    Ok(SessionFilter {
+        user: query.user.clone(),
+        framed_ip: query.ip.as_ref().map(ip).transpose()?,
+        mac: query.mac.as_ref().map(mac).transpose()?,
+        access_port: query.port.as_ref().map(port).transpose()?,
+        state: query.state.as_ref().map(state).transpose()?,
+    })
+}
+
+/// The slot an id such as `access0-4660` names.
+fn slot(id: &str, settings: &Settings) -> Option<SlotIndex> {
+    let (name, session_id) = id.rsplit_once('-')?;
+    let access = settings.port(name)?.1.access?;
+    let session_id = session_id.parse().ok()?;
+    Some(SlotIndex::new(access, session_id))
+}
+
+fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
+    match query {
+        Ok(Query(query)) => Ok(query),
+        Err(rejection) => Err(ApiError::BadQuery(rejection.body_text())),
+    }
+}
+
+/// Sessions, by access port and session id.
+#[utoipa::path(
+    get,
+    path = "/api/v1/sessions",
+    params(SessionsQuery),
+    responses(
+        (status = 200, body = Page<SessionView>),
+        (status = 400, description = "a filter that cannot be", body = ErrorBody),
+        (status = 401, body = ErrorBody),
+        (status = 503, body = ErrorBody)
+    )
+)]
+pub(crate) async fn list(
+    State(api): State<Api>,
+    sessions: Result<Query<SessionsQuery>, QueryRejection>,
+) -> Result<Json<Page<SessionView>>, ApiError> {
+    let sessions = query(sessions)?;
+    let filter = filter(&sessions, &api.settings)?;
+    let window = window(sessions.limit, sessions.offset)?;
+    let driver = api.driver()?;
+    let page = driver.ask(|reply| Request::Sessions(filter, window, reply));
+    Ok(Json(page.await?))
+}
+
+/// A session with everything known of it.
+#[utoipa::path(
+    get,
+    path = "/api/v1/sessions/{id}",
+    params(("id" = String, Path, description = "Access port and session id, such as access0-4660")),
+    responses(
+        (status = 200, body = SessionDetail),
+        (status = 401, body = ErrorBody),
+        (status = 404, body = ErrorBody),
+        (status = 503, body = ErrorBody)
+    )
+)]
+pub(crate) async fn show(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+) -> Result<Json<SessionDetail>, ApiError> {
+    let Some(slot) = slot(&id, &api.settings) else {
+        return Err(ApiError::NoSuchSession(id));
+    };
+    let driver = api.driver()?;
+    let detail = driver.ask(|reply| Request::Session(slot, reply)).await?;
+    detail.map(Json).ok_or(ApiError::NoSuchSession(id))
+}
+
+/// Ends a session: the peer gets a Terminate-Request and a PADT. The cause in history and metrics is `operator`.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/sessions/{id}",
+    params(("id" = String, Path, description = "Access port and session id, such as access0-4660")),
+    responses(
+        (status = 202, description = "it is being ended"),
+        (status = 401, body = ErrorBody),
+        (status = 404, body = ErrorBody),
+        (status = 503, body = ErrorBody)
+    )
+)]
+pub(crate) async fn end(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let Some(slot) = slot(&id, &api.settings) else {
+        return Err(ApiError::NoSuchSession(id));
+    };
+    let driver = api.driver()?;
+    match driver.ask(|reply| Request::End(slot, reply)).await? {
+        true => Ok(StatusCode::ACCEPTED),
+        false => Err(ApiError::NoSuchSession(id)),
+    }
+}
+
+/// Sessions that have ended, latest first. The last 10,000 since the control plane started are kept.
+#[utoipa::path(
+    get,
+    path = "/api/v1/sessions/history",
+    params(WindowQuery),
+    responses(
+        (status = 200, body = Page<EndedView>),
+        (status = 400, body = ErrorBody),
+        (status = 401, body = ErrorBody),
+        (status = 503, body = ErrorBody)
+    )
+)]
+pub(crate) async fn history(
+    State(api): State<Api>,
+    part: Result<Query<WindowQuery>, QueryRejection>,
+) -> Result<Json<Page<EndedView>>, ApiError> {
+    let part = query(part)?;
+    let window = window(part.limit, part.offset)?;
+    let driver = api.driver()?;
+    let page = driver.ask(|reply| Request::History(window, reply));
+    Ok(Json(page.await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mac_addresses_are_read_as_operators_write_them() {
+        let mac = Some(MacAddr([2, 0, 0xab, 0, 0, 1]));
+        assert_eq!(parse_mac("02:00:ab:00:00:01"), mac);
+        assert_eq!(parse_mac("2-0-AB-0-0-1"), mac);
+        for wrong in [
+            "",
+            "02:00:ab:00:00",
+            "02:00:ab:00:00:01:02",
+            "02:00:ab:00:00:+1",
+            "x",
+        ] {
+            assert_eq!(parse_mac(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! What the driver needs, computed once from the configuration both daemons read.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use bng_aaa::{AddressPool, AddressPools, LocalUsers, PortBlocks, QUARANTINE};
+use bng_config::{Config, PortRole};
+use bng_pppoe::{Limits, PortConfig, PortId, Rate, ServicePolicy};
+use bng_shm::{Capacities, CapacityError, MAX_POOL_RANGES, PoolRange, RangeKind};
+use bng_wire::MacAddr;
+use ipnet::Ipv4Net;
+use secrecy::ExposeSecret;
+
+use crate::grants::NatBlocks;
+
+/// The file is valid, but asks for more than the shared memory can describe.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// A count is beyond what the shared memory is made for.
+    #[error(transparent)]
+    Capacity(#[from] CapacityError),
+    /// Too many address ranges.
+    #[error(
+        "pools and nat.pools have {count} address ranges together, at most {MAX_POOL_RANGES} are possible: write neighbouring ranges as one prefix"
+    )]
+    Ranges {
+        /// How many there are.
+        count: usize,
+    },
+}
+
+/// A port of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSettings {
+    /// Name in the configuration.
+    pub name: String,
+    /// What it faces.
+    pub role: PortRole,
+    /// Index among the access ports; `None` for core ports.
+    pub access: Option<u8>,
+    /// Layer-3 MTU of the configuration, bytes.
+    pub mtu: u16,
+    /// Largest MRU of a session, bytes (access ports).
+    pub max_mru: u16,
+    /// What to put on the twin (core ports).
+    pub addresses: Vec<Ipv4Net>,
+    /// Routes to put on the twin: destination and gateway (core ports).
+    pub routes: Vec<(Ipv4Net, Ipv4Addr)>,
+}
+
+/// What a session gets from an address pool besides its address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Name in the configuration.
+    pub name: String,
+    /// Our address on the sessions.
+    pub gateway: Ipv4Addr,
+    /// DNS servers, primary first.
+    pub dns: [Option<Ipv4Addr>; 2],
+    /// Index of the NAT pool.
+    pub nat: Option<usize>,
+}
+
+/// Ports and pools in the order of the configuration.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Sizes of the shared memory.
+    pub capacities: Capacities,
+    /// All ports; the position is the port index (`FrameMeta::port`).
+    pub ports: Vec<PortSettings>,
+    /// Port index of each access port; the position is the access-port index (slots, `PortId`).
+    pub access_ports: Vec<u8>,
+    /// Address pools.
+    pub pools: Vec<PoolSettings>,
+    /// Ranges to publish: NAT pools first, in the order of the dense NAT address index.
+    pub ranges: Vec<PoolRange>,
+}
+
+impl Settings {
+    /// Computes everything from a loaded configuration.
+    ///
+    /// # Errors
+    /// [`SettingsError`] for counts the shared memory cannot hold.
+    pub fn new(config: &Config) -> Result<Self, SettingsError> {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let routed = config.pools.iter().filter(|pool| pool.nat.is_none());
+        let framed: u64 = routed
+            .flat_map(|pool| &pool.ranges)
+            .map(|range| 1u64 << (32 - range.prefix_len()))
+            .sum();
+        let capacities = Capacities::of_gateway(
+            u32::from(config.access_port_count()),
+            count(config.dataplane.ports.len()),
+            count(config.dataplane.workers.len()),
+            config.nat.address_count(),
+            u32::try_from(framed).unwrap_or(u32::MAX),
+        );
+        capacities.check()?;
+        let ranges = ranges(config);
+        if ranges.len() > MAX_POOL_RANGES {
+            return Err(SettingsError::Ranges {
+                count: ranges.len(),
+            });
+        }
+        let mut ports = Vec::new();
+        let mut access_ports = Vec::new();
+        // Fits u8: the capacities just checked allow 32 ports.
+        for (index, port) in (0u8..).zip(&config.dataplane.ports) {
+            let access = (port.role == PortRole::Access).then_some(access_ports.len() as u8);
+            if access.is_some() {
+                access_ports.push(index);
+            }
+            ports.push(PortSettings {
+                name: port.name.clone(),
+                role: port.role,
+                access,
+                mtu: port.mtu,
+                max_mru: config.max_mru(port),
+                addresses: port.addresses.clone(),
+                routes: port.routes.iter().map(|r| (r.to, r.via)).collect(),
+            });
+        }
+        let pools = config.pools.iter().map(|pool| PoolSettings {
+            name: pool.name.clone(),
+            gateway: pool.gateway,
+            dns: [pool.dns.first().copied(), pool.dns.get(1).copied()],
+            nat: pool
+                .nat
+                .as_ref()
+                .and_then(|name| config.nat.pool(name))
+                .map(|(index, _)| usize::from(index)),
+        });
+        Ok(Self {
+            capacities,
+            ports,
+            access_ports,
+            pools: pools.collect(),
+            ranges,
+        })
+    }
+
+    /// Name of an access port, by its index among the access ports.
+    #[must_use]
+    pub fn access_name(&self, access: u8) -> &str {
+        self.access_port(access).map_or("?", |port| &port.name)
+    }
+
+    /// An access port, by its index among the access ports.
+    #[must_use]
+    pub fn access_port(&self, access: u8) -> Option<&PortSettings> {
+        let index = self.access_ports.get(usize::from(access))?;
+        self.ports.get(usize::from(*index))
+    }
+
+    /// Port index and port of a name.
+    #[must_use]
+    pub fn port(&self, name: &str) -> Option<(u8, &PortSettings)> {
+        (0u8..).zip(&self.ports).find(|(_, port)| port.name == name)
+    }
+}
+
+/// The ranges as workers see them. The dense bases follow from the order, which therefore is the
+/// configuration's own, so that a restart gives every address the index it had.
+fn ranges(config: &Config) -> Vec<PoolRange> {
+    let nat = config.nat.pools.iter().flat_map(|pool| {
+        pool.addresses.iter().map(|range| PoolRange {
+            kind: RangeKind::Nat,
+            first: range.network(),
+            last: range.broadcast(),
+            base: 0,
+            block_size: pool.block_size,
+            first_port: pool.first_port,
+        })
+    });
+    let subscribers = config.pools.iter().flat_map(|pool| {
+        pool.ranges.iter().map(|range| PoolRange {
+            kind: if pool.nat.is_some() {
+                RangeKind::Subscriber
+            } else {
+                RangeKind::Routed
+            },
+            first: range.network(),
+            last: range.broadcast(),
+            base: 0,
+            block_size: 0,
+            first_port: 0,
+        })
+    });
+    nat.chain(subscribers).collect()
+}
+
+/// The address pools, all free.
+#[must_use]
+pub fn address_pools(config: &Config) -> AddressPools {
+    let pools = config.pools.iter();
+    AddressPools::new(
+        pools
+            .map(|pool| AddressPool::new(pool.name.clone(), pool.usable()))
+            .collect(),
+    )
+}
+
+/// The port blocks of every NAT pool, all free.
+#[must_use]
+pub fn port_blocks(config: &Config) -> Vec<NatBlocks> {
+    let mut first_index = 0;
+    let pools = config.nat.pools.iter().map(|pool| {
+        let addresses = pool.addresses.iter().flat_map(|range| {
+            let (first, last) = (range.network().to_bits(), range.broadcast().to_bits());
+            (first..=last).map(Ipv4Addr::from_bits)
+        });
+        let blocks = PortBlocks::new(
+            pool.name.clone(),
+            first_index,
+            addresses,
+            pool.first_port,
+            pool.block_size,
+            QUARANTINE,
+        );
+        first_index += pool.address_count();
+        NatBlocks {
+            blocks,
+            first_port: pool.first_port,
+        }
+    });
+    pools.collect()
+}
+
+/// The users of the configuration and of its users file.
+#[must_use]
+pub fn local_users(config: &Config) -> LocalUsers {
+    let users = config.auth.users.iter();
+    LocalUsers::new(users.map(|user| (user.name.clone(), user.password.clone())))
+}
+
+/// A source address no frame is ever sent from: it stands for the MAC address of a port the
+/// dataplane has not brought up yet, from which no frame can come.
+#[must_use]
+pub fn placeholder_mac(access: u8) -> MacAddr {
+    MacAddr([0x02, 0, 0, 0, 0, access])
+}
+
+/// The PPP engine's configuration; `macs` are the addresses of the access ports as far as known.
+#[must_use]
+pub fn engine_config(
+    config: &Config,
+    settings: &Settings,
+    macs: &[Option<MacAddr>],
+) -> bng_pppoe::Config {
+    let pppoe = &config.pppoe;
+    let seconds = |s: u16| Duration::from_secs(s.into());
+    let ports = (0u8..).zip(&settings.access_ports).map(|(access, index)| {
+        let known = macs.get(usize::from(access)).copied().flatten();
+        let max_mru = settings.ports[usize::from(*index)].max_mru;
+        PortConfig {
+            id: PortId(access),
+            mac: known.unwrap_or_else(|| placeholder_mac(access)),
+            // The engine takes the MRU from the MTU, so `pppoe.mru` narrows it here.
+            mtu: max_mru.saturating_add(PPPOE_OVERHEAD),
+        }
+    });
+    let restart_timer = Duration::from_millis(pppoe.lcp.restart_ms.into());
+    let retries = u32::from(pppoe.lcp.max_configure);
+    bng_pppoe::Config {
+        ports: ports.collect(),
+        ac_name: pppoe.ac_name.clone().into_bytes(),
+        services: if pppoe.service_names.is_empty() {
+            ServicePolicy::Any
+        } else {
+            let names = pppoe.service_names.iter();
+            ServicePolicy::Listed(names.map(|name| name.clone().into_bytes()).collect())
+        },
+        limits: Limits {
+            sessions_per_mac: pppoe.max_sessions_per_mac.into(),
+            half_open: pppoe.max_half_open,
+            padi_per_port: Rate {
+                per_second: pppoe.padi_per_second,
+                burst: pppoe.padi_per_second,
+            },
+            padi_per_mac: Rate {
+                per_second: pppoe.padi_per_second_per_mac,
+                burst: pppoe.padi_per_second_per_mac,
+            },
+            ..Limits::default()
+        },
+        cookie_lifetime: seconds(pppoe.cookie_lifetime_s),
+        mru_floor: pppoe.min_mru,
+        restart_timer,
+        restart_timer_max: restart_timer * 4,
+        max_configure: pppoe.lcp.max_configure,
+        max_terminate: pppoe.lcp.max_terminate,
+        max_failure: pppoe.lcp.max_failure,
+        auth_timeout: seconds(pppoe.auth_timeout_s),
+        // LCP and IPCP may each use all their retries, and authentication its time, before the session as a
+        // whole is given up.
+        setup_timeout: restart_timer * 4 * retries * 2 + seconds(pppoe.auth_timeout_s),
+        echo_interval: seconds(pppoe.echo.interval_s),
+        echo_max_missed: pppoe.echo.failures,
+        allow_empty_password: (config.auth.users.iter())
+            .any(|user| user.password.expose_secret().is_empty()),
+        ..bng_pppoe::Config::default()
+    }
+}
+
+/// PPPoE header and PPP protocol field, bytes.
+const PPPOE_OVERHEAD: u16 = 8;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// Two access ports around a core port, a translated and a routed pool, two NAT pools.
+    pub(crate) const TEXT: &str = r#"
+dataplane:
+  workers: [1, 2]
+  ports:
+    - {name: access0, role: access, device: net_null0}
+    - {name: core0, role: core, device: net_null1, addresses: [192.0.2.2/24], routes: [{to: default, via: 192.0.2.1}]}
+    - {name: access-1, role: access, device: net_null2, mtu: 1508}
+pppoe: {mru: 1500}
+auth:
+  users: [{name: alice, password: wonderland}]
+pools:
+  - {name: home, ranges: [100.64.0.0/29], gateway: 100.64.0.1, dns: [9.9.9.9], nat: out}
+  - {name: office, ranges: [203.0.113.0/29], gateway: 203.0.113.1}
+nat:
+  pools:
+    - {name: spare, addresses: [198.51.100.8]}
+    - {name: out, addresses: [198.51.100.0/30], block_size: 1024}
+"#;
+
+    pub(crate) fn config() -> Config {
+        Config::parse(TEXT.as_bytes(), Path::new("test.yaml")).unwrap()
+    }
+
+    #[test]
+    fn port_index_and_access_port_index_are_kept_apart() {
+        let settings = Settings::new(&config()).unwrap();
+        assert_eq!(settings.access_ports, [0, 2]);
+        assert_eq!(settings.access_name(1), "access-1");
+        assert_eq!(settings.access_port(1).unwrap().max_mru, 1500);
+        assert_eq!(settings.access_port(0).unwrap().max_mru, 1492);
+        let (index, port) = settings.port("access-1").unwrap();
+        assert_eq!((index, port.access), (2, Some(1)));
+        assert_eq!(settings.port("core0").unwrap().1.access, None);
+    }
+
+    #[test]
+    fn ranges_follow_the_order_of_the_dense_nat_index() {
+        let config = config();
+        let settings = Settings::new(&config).unwrap();
+        let kinds: Vec<_> = settings.ranges.iter().map(|range| range.kind).collect();
+        let expected = [
+            RangeKind::Nat,
+            RangeKind::Nat,
+            RangeKind::Subscriber,
+            RangeKind::Routed,
+        ];
+        assert_eq!(kinds, expected);
+        let (_dataplane, mut publisher) =
+            bng_shm::Dataplane::in_process(settings.capacities).unwrap();
+        let published = publisher.publish_pools(&settings.ranges).unwrap();
+        for range in published.iter().filter(|r| r.kind == RangeKind::Nat) {
+            assert_eq!(config.nat.address_index(range.first), Some(range.base));
+        }
+        let blocks = &mut port_blocks(&config)[1].blocks;
+        let block = blocks.allocate(Duration::ZERO).unwrap();
+        let index = config.nat.address_index(block.address);
+        assert_eq!(index, Some(block.address_index));
+    }
+
+    #[test]
+    fn the_engine_takes_the_configuration() {
+        let config = config();
+        let settings = Settings::new(&config).unwrap();
+        let mac = MacAddr([2, 0, 0, 0, 1, 1]);
+        let engine = engine_config(&config, &settings, &[None, Some(mac)]);
+        engine.check().unwrap();
+        assert_eq!(engine.ports[1].mac, mac);
+        assert_eq!(engine.ports[1].mtu, 1508);
+        assert_eq!(engine.ports[0].mtu, 1500);
+        assert!(!engine.allow_empty_password);
+    }
+}

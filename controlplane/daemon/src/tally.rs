@@ -1,0 +1,101 @@
+//! What the driver itself counts, beside the counters of the engine and of the workers.
+
+macro_rules! tally {
+    ($( $name:ident = $label:literal, $help:literal; )+) => {
+        /// Something the driver counts.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Count {
+            $( #[doc = $help] $name, )+
+        }
+
+        impl Count {
+            /// All, in a fixed order.
+            pub const ALL: &'static [Self] = &[ $( Self::$name, )+ ];
+
+            /// The label in metrics.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self { $( Self::$name => $label, )+ }
+            }
+
+            /// One sentence for operators.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self { $( Self::$name => $help, )+ }
+            }
+        }
+    };
+}
+
+tally! {
+    Adopted = "adopted", "Sessions of an earlier run taken over at start.";
+    NotAdoptedNegotiating = "not_adopted_negotiating", "Sessions of an earlier run ended at start: they were not up.";
+    NotAdoptedRecord = "not_adopted_record", "Sessions of an earlier run ended at start: no whole recovery record.";
+    NotAdoptedPort = "not_adopted_port", "Sessions of an earlier run ended at start: their owner or access port is not configured.";
+    NotAdoptedAddress = "not_adopted_address", "Sessions of an earlier run ended at start: their address is in no pool or in use.";
+    NotAdoptedBlock = "not_adopted_block", "Sessions of an earlier run ended at start: their port block does not fit the NAT pools.";
+    NotAdoptedEngine = "not_adopted_engine", "Sessions of an earlier run ended at start: the PPP engine refused the record.";
+    AuthAccepted = "auth_accepted", "Credentials accepted.";
+    AuthUnknownUser = "auth_unknown_user", "Credentials refused: nobody has this name.";
+    AuthWrongPassword = "auth_wrong_password", "Credentials refused: wrong password.";
+    PoolEmpty = "pool_empty", "Subscribers refused: no free address in any pool.";
+    BlocksEmpty = "blocks_empty", "Subscribers refused: no free port block in the NAT pool.";
+    BlockExhausted = "block_exhausted", "Reports of workers that a subscriber's port block has no free port.";
+    ResolveAsked = "resolve_asked", "Neighbours workers asked to have resolved.";
+    EventUnknown = "event_unknown", "Worker events of a kind this version does not know.";
+    PuntPortUnknown = "punt_port_unknown", "Punted frames dropped: not from an access port.";
+    PuntStale = "punt_stale", "Punted frames dropped: their session is gone.";
+    RingCorrupt = "ring_corrupt", "Rings from workers emptied because an index was nonsense.";
+    InjectQueueFull = "inject_queue_full", "Frames dropped: a worker took none for long and the queue before its ring is full.";
+    InjectTooLong = "inject_too_long", "Frames dropped: longer than a ring slot.";
+    SlotBusy = "slot_busy", "Sessions ended at once: the slot of their id was still in use.";
+    PublishFailed = "publish_failed", "Table entries that could not be published; the log says which.";
+    RoutesFull = "routes_full", "Changes of routes not published: more routes or next hops than the memory holds.";
+    DataplaneStarted = "dataplane_started", "Starts of bng-dataplane seen.";
+    DataplaneLost = "dataplane_lost", "Ends of bng-dataplane seen.";
+}
+
+/// The counts since the process started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tally([u64; Count::ALL.len()]);
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self([0; Count::ALL.len()])
+    }
+}
+
+impl Tally {
+    /// Adds one.
+    pub fn add(&mut self, count: Count) {
+        self.0[count as usize] += 1;
+    }
+
+    /// One count.
+    #[must_use]
+    pub fn get(&self, count: Count) -> u64 {
+        self.0[count as usize]
+    }
+
+    /// All counts in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Count, u64)> + '_ {
+        Count::ALL.iter().map(|count| (*count, self.get(*count)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn labels_are_unique_and_every_count_has_its_own_place() {
+        let mut tally = Tally::default();
+        for count in Count::ALL {
+            tally.add(*count);
+        }
+        assert!(tally.iter().all(|(_, value)| value == 1));
+        let labels: HashSet<_> = Count::ALL.iter().map(|count| count.label()).collect();
+        assert_eq!(labels.len(), Count::ALL.len());
+    }
+}

@@ -1,0 +1,314 @@
+//! What REST shows. Field names are the interface; times are Unix milliseconds, ages milliseconds, bytes IP bytes.
+
+use std::net::Ipv4Addr;
+
+use bng_aaa::PortBlock;
+use bng_pppoe::SessionInfo;
+use bng_shm::StatsCopy;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::publish::{Clock, table_vlans};
+use crate::sessions::{Ended, Live, state_name};
+use crate::settings::Settings;
+
+/// A port block on a public address.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct NatBlockView {
+    /// Public address.
+    #[schema(value_type = String)]
+    pub address: Ipv4Addr,
+    /// First port of the block.
+    pub first_port: u16,
+    /// Last port of the block.
+    pub last_port: u16,
+}
+
+impl From<&PortBlock> for NatBlockView {
+    fn from(block: &PortBlock) -> Self {
+        Self {
+            address: block.address,
+            first_port: block.first_port,
+            last_port: block.first_port + (block.size - 1),
+        }
+    }
+}
+
+/// Packets and IP bytes of a session.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct TrafficView {
+    /// Packets from the subscriber.
+    pub upstream_packets: u64,
+    /// Their IP bytes.
+    pub upstream_bytes: u64,
+    /// Packets to the subscriber.
+    pub downstream_packets: u64,
+    /// Their IP bytes.
+    pub downstream_bytes: u64,
+}
+
+impl From<&StatsCopy> for TrafficView {
+    fn from(stats: &StatsCopy) -> Self {
+        Self {
+            upstream_packets: stats.up_packets,
+            upstream_bytes: stats.up_bytes,
+            downstream_packets: stats.down_packets,
+            downstream_bytes: stats.down_bytes,
+        }
+    }
+}
+
+/// A session in a list.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct SessionView {
+    /// Access port and session id, such as `access0-4660`.
+    pub id: String,
+    /// Name of the access port.
+    pub port: String,
+    /// PPPoE session id.
+    pub session_id: u16,
+    /// `negotiating`, `forwarding` or `closing`.
+    pub state: &'static str,
+    /// Name of the subscriber; empty before authentication.
+    pub user: String,
+    /// Client MAC address.
+    pub mac: String,
+    /// S-VLAN id, if the frames have a tag.
+    pub s_vlan: Option<u16>,
+    /// C-VLAN id, if the frames have two tags.
+    pub c_vlan: Option<u16>,
+    /// Address of the subscriber, once granted.
+    #[schema(value_type = Option<String>)]
+    pub framed_ip: Option<Ipv4Addr>,
+    /// Port block, if the subscriber is translated.
+    pub nat: Option<NatBlockView>,
+    /// Index of the worker that owns the session.
+    pub worker: u8,
+    /// When it started.
+    pub started_unix_ms: u64,
+    /// Packets and bytes so far.
+    #[serde(flatten)]
+    pub traffic: TrafficView,
+}
+
+/// What was negotiated with the peer.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct NegotiatedView {
+    /// Phase of the link (RFC 1661 section 3.2).
+    pub phase: &'static str,
+    /// LCP automaton state (RFC 1661 section 4.2).
+    pub lcp: &'static str,
+    /// IPCP automaton state.
+    pub ipcp: &'static str,
+    /// Authentication protocol.
+    pub auth_protocol: &'static str,
+    /// Largest PPP payload we take, bytes.
+    pub our_mru: u16,
+    /// Largest PPP payload the peer takes, bytes.
+    pub peer_mru: u16,
+    /// Our magic number, 0 for none.
+    pub our_magic: u32,
+    /// The peer's magic number, 0 for none.
+    pub peer_magic: u32,
+    /// Our address on the session.
+    #[schema(value_type = Option<String>)]
+    pub gateway_ip: Option<Ipv4Addr>,
+    /// DNS servers given.
+    #[schema(value_type = Vec<String>)]
+    pub dns: Vec<Ipv4Addr>,
+    /// Echo-Requests since the last sign of life.
+    pub echo_missed: u8,
+    /// Since when nothing was heard of the client by the control plane.
+    pub last_heard_ms_ago: Option<u64>,
+    /// What is left of the session time.
+    pub session_time_left_s: Option<u64>,
+}
+
+/// A session with everything known of it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct SessionDetail {
+    /// As in the list.
+    #[serde(flatten)]
+    pub session: SessionView,
+    /// When the network phase opened, if it has.
+    pub opened_unix_ms: Option<u64>,
+    /// TR-101 Agent-Circuit-Id.
+    pub circuit_id: String,
+    /// TR-101 Agent-Remote-Id.
+    pub remote_id: String,
+    /// Service-Name the client asked for.
+    pub service_name: String,
+    /// Name of the address pool.
+    pub pool: Option<String>,
+    /// Accounting id, unique over restarts.
+    pub accounting_id: Option<u64>,
+    /// Generation of the table entry.
+    pub generation: u32,
+    /// Whether an earlier run of the control plane set it up.
+    pub adopted: bool,
+    /// Time since the dataplane last saw a frame of the client.
+    pub last_upstream_ms_ago: Option<u64>,
+    /// Why it is ending, if it is.
+    pub cause: Option<&'static str>,
+    /// PPP's side; absent when the link is gone and the entry waits for the workers.
+    pub ppp: Option<NegotiatedView>,
+}
+
+/// A session that is over.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct EndedView {
+    /// Access port and session id it had.
+    pub id: String,
+    /// Name of the subscriber; empty if it never authenticated.
+    pub user: String,
+    /// Client MAC address.
+    pub mac: String,
+    /// S-VLAN id, if the frames had a tag.
+    pub s_vlan: Option<u16>,
+    /// C-VLAN id, if the frames had two tags.
+    pub c_vlan: Option<u16>,
+    /// Address it had.
+    #[schema(value_type = Option<String>)]
+    pub framed_ip: Option<Ipv4Addr>,
+    /// Port block it had.
+    pub nat: Option<NatBlockView>,
+    /// Why it ended.
+    pub cause: &'static str,
+    /// Whether it was ever up.
+    pub was_up: bool,
+    /// When it started.
+    pub started_unix_ms: u64,
+    /// When it ended.
+    pub ended_unix_ms: u64,
+    /// Final packets and bytes.
+    #[serde(flatten)]
+    pub traffic: TrafficView,
+}
+
+/// A part of a list.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Page<T: ToSchema> {
+    /// Entries that match, in all.
+    pub total: usize,
+    /// Entries left out before the first one here.
+    pub offset: usize,
+    /// The entries.
+    pub items: Vec<T>,
+}
+
+/// The id of a session in REST.
+#[must_use]
+pub fn session_id(settings: &Settings, live: &Live) -> String {
+    let port = settings.access_name(live.session.port.0);
+    format!("{port}-{}", live.session.session_id)
+}
+
+/// Names are bytes; what is no UTF-8 is replaced, for people to read.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn nat(live: &Live) -> Option<NatBlockView> {
+    let (_, block) = live.holding?.block?;
+    Some(NatBlockView::from(&block))
+}
+
+impl SessionView {
+    /// A session with its counters.
+    #[must_use]
+    pub fn new(settings: &Settings, live: &Live, stats: &StatsCopy) -> Self {
+        let vlans = table_vlans(&live.vlans);
+        Self {
+            id: session_id(settings, live),
+            port: settings.access_name(live.session.port.0).to_owned(),
+            session_id: live.session.session_id,
+            state: state_name(live.state),
+            user: text(&live.user),
+            mac: live.line.mac.to_string(),
+            s_vlan: vlans.s_vlan,
+            c_vlan: vlans.c_vlan,
+            framed_ip: live.framed_ip(),
+            nat: nat(live),
+            worker: live.owner,
+            started_unix_ms: live.started_unix_ms,
+            traffic: stats.into(),
+        }
+    }
+}
+
+impl NegotiatedView {
+    /// The engine's view of a session at a moment.
+    #[must_use]
+    pub fn new(info: &SessionInfo<'_>, clock: Clock) -> Self {
+        let now = clock.time();
+        let ago = |time| u64::try_from(now.since(time).as_millis()).unwrap_or(u64::MAX);
+        Self {
+            phase: info.phase.name(),
+            lcp: info.lcp.name(),
+            ipcp: info.ipcp.name(),
+            auth_protocol: "pap",
+            our_mru: info.our_mru,
+            peer_mru: info.peer_mru,
+            our_magic: info.our_magic,
+            peer_magic: info.peer_magic,
+            gateway_ip: info.gateway_ip,
+            dns: info.dns.into_iter().flatten().collect(),
+            echo_missed: info.echo_missed,
+            last_heard_ms_ago: info.last_heard.map(ago),
+            session_time_left_s: info.session_deadline.map(|at| at.since(now).as_secs()),
+        }
+    }
+}
+
+impl SessionDetail {
+    /// Everything known of a session.
+    #[must_use]
+    pub fn new(
+        settings: &Settings,
+        live: &Live,
+        stats: &StatsCopy,
+        info: Option<&SessionInfo<'_>>,
+        clock: Clock,
+    ) -> Self {
+        let seen = stats.last_up_ms;
+        let pool = live.holding.and_then(|h| settings.pools.get(h.lease.pool));
+        let ending = info.and_then(|info| info.cause).map(|cause| cause.name());
+        Self {
+            session: SessionView::new(settings, live, stats),
+            opened_unix_ms: (live.opened_unix_ms != 0).then_some(live.opened_unix_ms),
+            circuit_id: text(&live.circuit_id),
+            remote_id: text(&live.remote_id),
+            service_name: info.map_or_else(String::new, |info| text(info.service_name)),
+            pool: pool.map(|pool| pool.name.clone()),
+            accounting_id: live.record.as_ref().map(|r| r.grant.accounting_id),
+            generation: live.generation,
+            adopted: live.adopted,
+            last_upstream_ms_ago: (seen != 0).then(|| clock.monotonic_ms.saturating_sub(seen)),
+            cause: live.end.map(|end| end.cause).or(ending),
+            ppp: info.map(|info| NegotiatedView::new(info, clock)),
+        }
+    }
+}
+
+impl EndedView {
+    /// A session of the history.
+    #[must_use]
+    pub fn new(settings: &Settings, ended: &Ended) -> Self {
+        let live = &ended.live;
+        let vlans = table_vlans(&live.vlans);
+        Self {
+            id: session_id(settings, live),
+            user: text(&live.user),
+            mac: live.line.mac.to_string(),
+            s_vlan: vlans.s_vlan,
+            c_vlan: vlans.c_vlan,
+            framed_ip: live.framed_ip(),
+            nat: nat(live),
+            cause: ended.end.cause,
+            was_up: ended.end.was_up,
+            started_unix_ms: live.started_unix_ms,
+            ended_unix_ms: ended.ended_unix_ms,
+            traffic: (&ended.stats).into(),
+        }
+    }
+}

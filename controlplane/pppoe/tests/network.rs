@@ -11,7 +11,7 @@ mod peer;
 use std::net::Ipv4Addr;
 
 use bng_pppoe::codec::lcp::code as lcp_code;
-use bng_pppoe::{DropReason, Event, NetworkDownReason, TerminateCause};
+use bng_pppoe::{DropReason, Event, NetworkDownReason, Phase, TerminateCause};
 use bng_wire::pppoe::protocol;
 use peer::*;
 
@@ -88,6 +88,12 @@ fn a_configure_request_in_opened_renegotiates_and_authenticates_again() {
         "nothing is forwarded meanwhile"
     );
     assert_eq!(world.ac.half_open(), 1);
+    let info = world.ac.session(session).unwrap();
+    assert_eq!(
+        (info.phase, info.framed_ip),
+        (Phase::Establish, None),
+        "the grant is void"
+    );
     let codes: Vec<_> = answers.iter().map(|f| as_control(f).1.code).collect();
     assert_eq!(
         codes,

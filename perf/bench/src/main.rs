@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod dial;
+mod fastpath;
 mod pacing;
 mod probe;
 mod reflect;
@@ -30,12 +31,15 @@ enum Command {
     Dial(Box<dial::DialArgs>),
     /// Send datagrams of `dial` back and count them.
     Reflect(reflect::ReflectArgs),
+    /// Measure what a packet costs in the real pipeline, beside a MAC-forward loop.
+    Fastpath(fastpath::FastpathArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Dial(args) => dial::run(&args),
         Command::Reflect(args) => reflect::run(&args),
+        Command::Fastpath(args) => fastpath::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("bng-perf: {error:#}");

@@ -55,7 +55,6 @@ struct World {
     sessions: Vec<SessionRef>,
     /// Frames of data the wire lost on the way up and down.
     lost_data: [u64; 2],
-    addresses: u32,
     user_names: Vec<Vec<u8>>,
 }
 
@@ -105,7 +104,6 @@ impl World {
             seen: BTreeMap::new(),
             sessions: Vec::new(),
             lost_data: [0; 2],
-            addresses: 0,
             user_names: Vec::new(),
         }
     }
@@ -157,10 +155,12 @@ impl World {
                 match event {
                     Event::AuthRequest(request) => {
                         let verdict = if request.password.as_bytes() == b"secret" {
-                            self.addresses += 1;
+                            // A subscriber that authenticates again gets the address it had.
+                            let user = String::from_utf8(request.user_name.clone()).unwrap();
+                            let number: u32 = user.trim_start_matches("sub").parse().unwrap();
                             AuthVerdict::Accept {
                                 grant: Grant {
-                                    framed_ip: Ipv4Addr::from_bits(0x6440_0000 + self.addresses),
+                                    framed_ip: Ipv4Addr::from_bits(0x6440_0001 + number),
                                     gateway_ip: Ipv4Addr::new(100, 64, 255, 254),
                                     dns: DNS,
                                     session_timeout: None,

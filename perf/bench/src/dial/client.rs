@@ -38,7 +38,7 @@ impl Default for ClientSettings {
     fn default() -> Self {
         Self {
             restart: Duration::from_secs(1),
-            restart_max: Duration::from_secs(8),
+            restart_max: Duration::from_secs(4),
             max_configure: 10,
             max_terminate: 2,
             mru: lcp::PPPOE_MRU,

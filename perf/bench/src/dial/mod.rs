@@ -112,7 +112,7 @@ pub(crate) struct DialArgs {
     /// Exit with an error if a datagram is lost.
     #[arg(long, requires = "traffic_to")]
     require_zero_loss: bool,
-    /// First period of every retransmission timer in seconds; doubled up to eight times that.
+    /// First period of every retransmission timer in seconds; doubled up to four times that.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     restart_timer: Duration,
     /// Seconds a session may take to come up.
@@ -173,7 +173,7 @@ impl DialArgs {
     fn settings(&self) -> ClientSettings {
         ClientSettings {
             restart: self.restart_timer,
-            restart_max: self.restart_timer * 8,
+            restart_max: self.restart_timer * 4,
             setup_timeout: self.setup_timeout,
             service_name: self.service_name.clone().into_bytes(),
             ..ClientSettings::default()

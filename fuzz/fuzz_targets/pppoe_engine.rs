@@ -14,7 +14,9 @@ fuzz_target!(|input: &[u8]| {
     let Some((dialled, script)) = input.split_first() else {
         return;
     };
-    let mut whole: Vec<u8> = (0..dialled % 5).flat_map(peer::storm::dial_script).collect();
+    let mut whole: Vec<u8> = (0..dialled % 5)
+        .flat_map(peer::storm::dial_script)
+        .collect();
     whole.extend_from_slice(script);
     peer::storm::play(&whole);
 });

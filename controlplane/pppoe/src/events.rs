@@ -95,7 +95,7 @@ pub struct AuthRequest {
     /// The session.
     pub session: SessionRef,
     /// Counts the requests of a session; a verdict for an older one is refused. At most one is outstanding: a new
-    /// request (after a renegotiation) makes the older one void.
+    /// request (after a renegotiation) makes the older one void, and with it what an older verdict granted.
     pub attempt: u32,
     /// Where the client is.
     pub line: AccessLine,

@@ -192,3 +192,27 @@ fn a_verdict_for_the_attempt_before_a_renegotiation_is_void() {
         .handle_auth(world.now, session, world.auth[1].attempt, accept())
         .unwrap();
 }
+
+#[test]
+fn a_renegotiation_before_the_network_is_up_makes_the_grant_void_without_an_event() {
+    let mut world = World::new(config());
+    let mut client = Client::new(1);
+    client.link_up(&mut world);
+    world.feed(&client.pap(1));
+    assert_eq!(world.event_names(), ["started", "auth"]);
+    let request = client.lcp_request();
+    let frames = world.feed(&request);
+    assert_eq!(
+        world.event_names(),
+        ["started", "auth"],
+        "the network never was up"
+    );
+    world.feed(&client.ipcp_request());
+    assert_eq!(world.last_drop, Some(DropReason::BeforeNetwork));
+    let (_, ours) = as_control(&frames[0]);
+    world.feed(&client.lcp(lcp_code::CONFIGURE_ACK, ours.id, ours.data));
+    let frames = world.feed(&client.pap(2));
+    let next = frames.iter().flat_map(|f| client.react(f)).collect();
+    client.converse(&mut world, next);
+    assert_eq!(world.event_names(), ["started", "auth", "auth", "up"]);
+}

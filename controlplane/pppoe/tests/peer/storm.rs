@@ -8,8 +8,8 @@ use std::time::Duration;
 use bng_pppoe::codec::frame::{self, Body};
 use bng_pppoe::codec::{ControlPacket, lcp, tags::kind};
 use bng_pppoe::{
-    AccessConcentrator, AuthVerdict, Event, NetworkDownReason, PortId, RejectCause, SessionRef,
-    TerminateCause, Time, Transmit,
+    AccessConcentrator, AuthVerdict, Event, NetworkDownReason, Phase, PortId, RejectCause,
+    SessionRef, TerminateCause, Time, Transmit,
 };
 use bng_wire::pppoe::{code, protocol};
 use bng_wire::{VlanStack, ethernet};
@@ -257,6 +257,14 @@ impl Storm {
         }
         assert!(frames <= most, "{frames} frames for one input");
         assert!(self.ac.poll_event().is_none());
+        for info in self.ac.sessions() {
+            // An accepted peer that negotiates LCP again before its network is up must authenticate again, too.
+            if matches!(info.phase, Phase::Establish | Phase::Authenticate)
+                && let Some(life) = self.lives.get_mut(&info.session)
+            {
+                life.accepted = false;
+            }
+        }
         frames
     }
 

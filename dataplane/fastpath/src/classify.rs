@@ -28,25 +28,25 @@ pub(crate) fn pppoe_reason(error: PppoeError) -> Verdict {
     })
 }
 
-/// The link layer of a frame whose bytes are all in one segment.
+/// The link layer of a frame whose bytes are all in one segment, and what follows it.
 #[inline(always)]
-fn link<B: PacketBuf>(buf: &B) -> Step<EthFrame> {
+fn link<B: PacketBuf>(buf: &B) -> Step<(EthFrame, &[u8])> {
     if !buf.is_contiguous() {
         return drop(Counter::FrameSegmented);
     }
-    ethernet::parse(buf.data()).map_err(eth_reason)
+    ethernet::split(buf.data()).map_err(eth_reason)
 }
 
-/// A frame from an access port: goes on only if it is a PPPoE session frame to the port's MAC address.
+/// A frame from an access port: goes on only if it is a PPPoE session frame to the port's MAC address;
+/// returns its link layer and what follows.
 /// Discovery to us or to everybody is the control plane's.
 #[inline(always)]
-pub(crate) fn access<B: PacketBuf>(buf: &B, port: &Port) -> Step<EthFrame> {
-    let frame = link(buf)?;
+pub(crate) fn access<'a, B: PacketBuf>(buf: &'a B, port: &Port) -> Step<(EthFrame, &'a [u8])> {
+    let (frame, rest) = link(buf)?;
     match frame.ethertype {
-        ethertype::PPPOE_SESSION if frame.dst == port.mac => Ok(frame),
+        ethertype::PPPOE_SESSION if frame.dst == port.mac => Ok((frame, rest)),
         ethertype::PPPOE_DISCOVERY if frame.dst == port.mac || frame.dst == MacAddr::BROADCAST => {
-            let pppoe = buf.data().get(frame.payload..).unwrap_or(&[]);
-            pppoe::parse_discovery(pppoe).map_err(pppoe_reason)?;
+            pppoe::parse_discovery(rest).map_err(pppoe_reason)?;
             Err(Verdict::Punt(Punt::Discovery))
         }
         ethertype::PPPOE_SESSION | ethertype::PPPOE_DISCOVERY => drop(Counter::NotForUs),
@@ -55,12 +55,12 @@ pub(crate) fn access<B: PacketBuf>(buf: &B, port: &Port) -> Step<EthFrame> {
 }
 
 /// A frame from a core port: goes on only if it is untagged IPv4 to the port's MAC address; returns the offset of
-/// the IPv4 header. Everything else that is to us or to a group is the kernel's.
+/// the IPv4 header and the bytes from there on. Everything else that is to us or to a group is the kernel's.
 #[inline(always)]
-pub(crate) fn core<B: PacketBuf>(buf: &B, port: &Port) -> Step<usize> {
-    let frame = link(buf)?;
+pub(crate) fn core<'a, B: PacketBuf>(buf: &'a B, port: &Port) -> Step<(usize, &'a [u8])> {
+    let (frame, rest) = link(buf)?;
     if frame.dst == port.mac && frame.ethertype == ethertype::IPV4 && frame.tags.count() == 0 {
-        return Ok(frame.payload);
+        return Ok((frame.payload, rest));
     }
     if frame.dst == port.mac || frame.dst.is_group() {
         return Err(Verdict::Host { port: buf.port() });

@@ -6,10 +6,9 @@ use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN, SessionFrame};
 use crate::classify::pppoe_reason;
 use crate::verdict::Step;
 
-/// The PPP frame inside, and the offset of its information field in the Ethernet frame.
+/// The PPP frame in what follows the link layer, and the offset of its information field in the Ethernet frame.
 #[inline(always)]
-pub(crate) fn session<'a>(data: &'a [u8], frame: &EthFrame) -> Step<(SessionFrame<'a>, usize)> {
-    let bytes = data.get(frame.payload..).unwrap_or(&[]);
+pub(crate) fn session<'a>(link: &EthFrame, bytes: &'a [u8]) -> Step<(SessionFrame<'a>, usize)> {
     let ppp = pppoe::parse_session(bytes).map_err(pppoe_reason)?;
-    Ok((ppp, frame.payload + PPPOE_LEN + PPP_LEN))
+    Ok((ppp, link.payload + PPPOE_LEN + PPP_LEN))
 }

@@ -1,22 +1,31 @@
 //! Stage: may a packet go to this destination, and what is it to us?
 
-use bng_shm::{Counter, PoolRange, Pools, RangeKind};
+use bng_shm::{Counter, PoolRange, Pools, RangeKind, Reader};
 
 use crate::verdict::{Step, Verdict, drop};
 
-/// The address ranges, found by the first octet: nearly every address on the internet shares it with none of ours.
+/// The address ranges, found by the first octet: nearly every address on the internet shares it with none of ours,
+/// and nearly every address of ours with one range only.
 #[derive(Debug)]
 pub(crate) struct Ranges {
     pools: Pools,
-    /// Per first octet, whether any range touches it.
-    touched: [bool; 256],
+    by_octet: [Octet; 256],
+}
+
+/// Which ranges have addresses with a certain first octet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Octet {
+    None,
+    /// One, by its index.
+    One(u8),
+    Several,
 }
 
 impl Default for Ranges {
     fn default() -> Self {
         Self {
             pools: Pools::default(),
-            touched: [false; 256],
+            by_octet: [Octet::None; 256],
         }
     }
 }
@@ -24,16 +33,21 @@ impl Default for Ranges {
 impl Ranges {
     /// Takes over what control has changed.
     #[inline]
-    pub(crate) fn refresh(&mut self, reader: &bng_shm::Reader) {
+    pub(crate) fn refresh(&mut self, reader: &Reader) {
         if reader.refresh_pools(&mut self.pools) {
-            self.touched = [false; 256];
-            for range in self.pools.ranges() {
-                let [first, last] =
-                    [range.first, range.last].map(|address| usize::from(address.octets()[0]));
-                self.touched
-                    .get_mut(first..=last)
-                    .unwrap_or(&mut [])
-                    .fill(true);
+            self.index();
+        }
+    }
+
+    fn index(&mut self) {
+        self.by_octet = [Octet::None; 256];
+        for (at, range) in self.pools.ranges().iter().enumerate() {
+            let [first, last] = [range.first, range.last].map(|ip| usize::from(ip.octets()[0]));
+            for octet in self.by_octet.get_mut(first..=last).unwrap_or(&mut []) {
+                *octet = match (*octet, u8::try_from(at)) {
+                    (Octet::None, Ok(at)) => Octet::One(at),
+                    _ => Octet::Several,
+                };
             }
         }
     }
@@ -41,11 +55,15 @@ impl Ranges {
     /// The range an address lies in.
     #[inline(always)]
     pub(crate) fn find(&self, address: u32) -> Option<&PoolRange> {
-        // The index is an octet.
-        if self.touched.get((address >> 24) as usize) == Some(&true) {
-            return self.pools.find(address.into());
+        match *self.by_octet.get((address >> 24) as usize)? {
+            Octet::None => None,
+            Octet::One(at) => self
+                .pools
+                .ranges()
+                .get(usize::from(at))
+                .filter(|range| range.contains(address.into())),
+            Octet::Several => self.pools.find(address.into()),
         }
-        None
     }
 }
 
@@ -73,5 +91,63 @@ pub(crate) fn downstream(ranges: &Ranges, dst: u32, port: u8) -> Step<&PoolRange
         }) => drop(Counter::DestinationSubscriber),
         Some(range) => Ok(range),
         None => Err(Verdict::Host { port }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bng_shm::{Capacities, Dataplane};
+
+    #[test]
+    fn the_octet_index_finds_what_the_list_finds() {
+        let capacities = Capacities {
+            access_ports: 1,
+            ports: 2,
+            workers: 1,
+            nat_addresses: 64,
+            framed_addresses: 64,
+            routes: 1,
+            next_hops: 1,
+        };
+        let (dataplane, mut publisher) = Dataplane::in_process(capacities).unwrap();
+        let range = |kind, first: [u8; 4], last: [u8; 4]| PoolRange {
+            kind,
+            first: first.into(),
+            last: last.into(),
+            base: 0,
+            block_size: 64,
+            first_port: 1_024,
+        };
+        publisher
+            .publish_pools(&[
+                range(RangeKind::Subscriber, [9, 200, 0, 0], [12, 1, 0, 0]),
+                range(RangeKind::Nat, [12, 1, 0, 1], [12, 1, 0, 9]),
+                range(RangeKind::Routed, [12, 255, 255, 250], [12, 255, 255, 255]),
+                range(RangeKind::Nat, [200, 0, 0, 1], [200, 0, 0, 1]),
+            ])
+            .unwrap();
+        let mut ranges = Ranges::default();
+        ranges.refresh(&dataplane.reader());
+        let kinds: Vec<_> = (0..u32::MAX / 65_521)
+            .map(|n| n * 65_521)
+            .chain([
+                0x0c01_0000,
+                0x0c01_0001,
+                0x0c01_0009,
+                0x0c01_000a,
+                0x0cff_ffff,
+                0xc800_0001,
+                0xc800_0002,
+            ])
+            .map(|address| {
+                let found = ranges.find(address);
+                assert_eq!(found, ranges.pools.find(address.into()), "{address:#x}");
+                found.map(|range| range.kind)
+            })
+            .collect();
+        for kind in [RangeKind::Subscriber, RangeKind::Nat, RangeKind::Routed] {
+            assert!(kinds.contains(&Some(kind)), "{kind:?}");
+        }
     }
 }

@@ -6,21 +6,19 @@
 use bng_shm::{BlockOwner, Counter, RangeKind, Reverse, Session, SlotIndex};
 
 use crate::buffer::{BURST, PacketBuf};
+use crate::burst::{Burst, Facts};
 use crate::flow::{self, Direction, Flow};
 use crate::ip::{self, Packet};
-use crate::upstream::of;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{classify, destination, encap, nat44, session, ttl};
 
-/// How far ahead of the parser frames are prefetched.
-const AHEAD: usize = 8;
 /// Bits of a session's generation an owner word keeps.
 const OWNER_GENERATION: u32 = 0x7fff_ffff;
 
-/// One packet's facts, filled in place by one pass after the other. Nothing of it is moved between passes.
+/// The facts of one packet.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scratch {
+pub(crate) struct Arrival {
     /// Place of the packet in its burst.
     at: u8,
     packet: Packet,
@@ -40,7 +38,7 @@ enum Target {
     Routed(BlockOwner),
 }
 
-impl Scratch {
+impl Arrival {
     pub(crate) const EMPTY: Self = Self {
         at: 0,
         packet: Packet::EMPTY,
@@ -53,73 +51,37 @@ impl Scratch {
     };
 }
 
-/// At most [`BURST`] buffers; `verdicts` has one place for each.
+impl Facts for Arrival {
+    #[inline(always)]
+    fn at(&self) -> u8 {
+        self.at
+    }
+
+    #[inline(always)]
+    fn set_at(&mut self, at: u8) {
+        self.at = at;
+    }
+}
+
 pub(crate) fn run<B: PacketBuf>(
     stages: &mut Stages,
-    scratch: &mut [Scratch; BURST],
-    bufs: &mut [B],
-    verdicts: &mut [Verdict],
+    arrivals: &mut [Arrival; BURST],
+    burst: &mut Burst<'_, B>,
     origin: Origin,
 ) {
-    bufs.iter().take(AHEAD).for_each(B::prefetch);
-    let mut parsed = 0;
-    for (at, (buf, verdict)) in bufs.iter().zip(verdicts.iter_mut()).enumerate() {
-        if let Some(next) = bufs.get(at + AHEAD) {
-            next.prefetch();
-        }
-        let Some(place) = scratch.get_mut(parsed) else {
-            break;
-        };
-        place.at = at as u8;
-        match parse(stages, buf, place) {
-            Ok(()) => parsed += 1,
-            Err(end) => *verdict = end,
-        }
-    }
-
-    let mut found = 0;
-    for from in 0..parsed {
-        let Some(packet) = scratch.get_mut(from) else {
-            break;
-        };
-        match find(stages, packet, origin) {
-            Ok(()) => {
-                // What goes on closes ranks; most bursts have no gap.
-                if from != found {
-                    scratch.copy_within(from..=from, found);
-                }
-                found += 1;
-            }
-            Err(end) => {
-                if let Some(verdict) = verdicts.get_mut(usize::from(packet.at)) {
-                    *verdict = end;
-                }
-            }
-        }
-    }
-
-    let mut forwarded = 0;
-    for packet in scratch.iter().take(found) {
-        let (Some(buf), Some(verdict)) = of(bufs, verdicts, packet.at) else {
-            break;
-        };
-        *verdict = match deliver(stages, buf, packet) {
-            Ok(port) => {
-                forwarded += 1;
-                Verdict::Forward { port }
-            }
-            Err(end) => end,
-        };
-    }
+    let parsed = burst.first(arrivals, |buf, arrival| parse(stages, buf, arrival));
+    let found = burst.next(arrivals, parsed, |_, arrival| find(stages, arrival, origin));
+    let forwarded = burst.last(arrivals, found, &[(); BURST], |buf, arrival, ()| {
+        deliver(stages, buf, arrival)
+    });
     stages.shm.count(Counter::ForwardedDownstream, forwarded);
 }
 
 /// Pass 1: everything the packet itself says; prefetches the reverse mapping.
 #[inline(always)]
-fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Scratch) -> Step<()> {
+fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()> {
     let port = stages.ports.core(buf.port())?;
-    let l3 = classify::core(buf, port)?;
-    let bytes = buf.data().get(l3..).unwrap_or(&[]);
+    let (l3, bytes) = classify::core(buf, port)?;
     let packet = &mut place.packet;
     *packet = match ip::check(bytes, l3) {
         // Options are the kernel's business when the packet is the kernel's.
@@ -130,8 +92,12 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Scratch) -> Step<()
     if range.kind == RangeKind::Nat {
         // Dense indices count at most 4,096 addresses.
         let address_index = (range.base + (packet.dst - range.first.to_bits())) as u16;
-        let flow = flow::parse(packet.bytes(buf.data()), packet, Direction::Downstream)
-            .map_err(Verdict::Drop)?;
+        let flow = flow::parse(
+            bytes.get(..usize::from(packet.len)).unwrap_or(&[]),
+            packet,
+            Direction::Downstream,
+        )
+        .map_err(Verdict::Drop)?;
         stages
             .shm
             .prefetch_reverse(address_index, flow.protocol, flow.port);
@@ -158,7 +124,7 @@ fn options(stages: &Stages, bytes: &[u8], port: u8) -> Step<()> {
 
 /// Pass 2: the session the destination leads to, if it is this worker's; prefetches its entry.
 #[inline(always)]
-fn find(stages: &Stages, place: &mut Scratch, origin: Origin) -> Step<()> {
+fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
     let shm = &stages.shm;
     place.slot = match &place.target {
         Target::Nat {
@@ -195,11 +161,11 @@ impl Target {
 
 /// Pass 3: session, TTL, size, NAT, encapsulation, counters; returns the egress port.
 #[inline(always)]
-fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Scratch) -> Step<u8> {
+fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> Step<u8> {
     let Stages {
         shm, ports, nat, ..
     } = stages;
-    let Scratch {
+    let Arrival {
         packet,
         slot,
         target,

@@ -3,7 +3,7 @@
 use bng_shm::{Counter, NatProtocol};
 use bng_wire::ipv4::{self, IPV4_MIN_LEN, protocol};
 use bng_wire::l4::{self, ICMP_LEN, L4, icmp_type};
-use bng_wire::{L4Error, checksum};
+use bng_wire::{L4Error, U16, checksum};
 
 use crate::ip::Packet;
 
@@ -52,26 +52,44 @@ pub(crate) fn parse(bytes: &[u8], packet: &Packet, direction: Direction) -> Resu
     }
     let payload = bytes.get(IPV4_MIN_LEN..).unwrap_or(&[]);
     let upstream = direction == Direction::Upstream;
-    let side = |src: u16, dst: u16| if upstream { src } else { dst };
+    let side = |src: U16, dst: U16| if upstream { src.get() } else { dst.get() };
     let flow = |protocol, port, tcp_flags| Flow {
         protocol,
         port,
         tcp_flags,
         is_error: false,
     };
+    match packet.protocol {
+        protocol::UDP => {
+            let udp = l4::udp(payload, packet.is_fragment()).map_err(reason)?;
+            Ok(flow(NatProtocol::Udp, side(udp.src_port, udp.dst_port), 0))
+        }
+        protocol::TCP => {
+            let tcp = l4::tcp(payload, packet.is_fragment()).map_err(reason)?;
+            Ok(flow(
+                NatProtocol::Tcp,
+                side(tcp.src_port, tcp.dst_port),
+                tcp.flags(),
+            ))
+        }
+        _ => other(payload, packet, upstream),
+    }
+}
+
+/// ICMP, or what NAT does not know.
+#[cold]
+fn other(payload: &[u8], packet: &Packet, upstream: bool) -> Result<Flow, Counter> {
     match l4::parse(packet.protocol, payload, packet.is_fragment()).map_err(reason)? {
-        L4::Udp { src_port, dst_port } => Ok(flow(NatProtocol::Udp, side(src_port, dst_port), 0)),
-        L4::Tcp {
-            src_port,
-            dst_port,
-            flags,
-            ..
-        } => Ok(flow(NatProtocol::Tcp, side(src_port, dst_port), flags)),
         // Requests go out and replies come back (RFC 5508 section 3.1); the other way round nobody asked.
-        L4::IcmpEcho { request, id } if request == upstream => Ok(flow(NatProtocol::Icmp, id, 0)),
+        L4::IcmpEcho { request, id } if request == upstream => Ok(Flow {
+            protocol: NatProtocol::Icmp,
+            port: id,
+            tcp_flags: 0,
+            is_error: false,
+        }),
         L4::IcmpError => quoted(payload, packet, upstream),
         L4::IcmpEcho { .. } | L4::IcmpOther { .. } => Err(Counter::NatIcmpUnsupported),
-        L4::Other => Err(Counter::NatProtocol),
+        L4::Udp { .. } | L4::Tcp { .. } | L4::Other => Err(Counter::NatProtocol),
     }
 }
 

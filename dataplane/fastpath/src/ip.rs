@@ -50,7 +50,9 @@ impl Packet {
     /// Header and payload in the frame, writable. `None` would mean that they have not been checked.
     #[inline(always)]
     pub(crate) fn parts<'a>(&self, frame: &'a mut [u8]) -> Option<(&'a mut Ipv4Hdr, &'a mut [u8])> {
-        Ipv4Hdr::mut_from_prefix(self.bytes_mut(frame)).ok()
+        let l3 = usize::from(self.l3);
+        let bytes = frame.get_mut(l3..l3 + usize::from(self.len))?;
+        Ipv4Hdr::mut_from_prefix(bytes).ok()
     }
 
     /// Any part of a fragmented datagram.

@@ -1,7 +1,7 @@
 //! Stage: whose session is it, and may it pass?
 
 use bng_shm::{Counter, Reader, Session, SessionState, SlotIndex};
-use bng_wire::{MacAddr, VlanStack};
+use bng_wire::{MacAddr, VlanStack, VlanTag};
 
 use crate::verdict::{Origin, Step, Verdict, drop};
 
@@ -38,13 +38,16 @@ pub(crate) fn live(reader: &Reader, slot: SlotIndex, unknown: Counter) -> Step<S
 /// Whether a frame with this source and these tags can be of the session: client MAC, S-VLAN and C-VLAN match.
 #[inline(always)]
 pub(crate) fn matches(session: &Session, src: MacAddr, tags: &VlanStack) -> bool {
-    let vlans = &session.vlans;
-    let count = usize::from(vlans.s_vlan.is_some()) + usize::from(vlans.c_vlan.is_some());
+    // "No tag" differs from VLAN 0, which is a priority tag.
+    let of_session = |vid: Option<u16>| vid.map_or(0, |vid| PRESENT | vid);
+    let of_frame = |tag: Option<VlanTag>| tag.map_or(0, |tag| PRESENT | tag.vid());
     src.0 == session.client_mac
-        && tags.count() == count
-        && tags.s_vlan() == vlans.s_vlan.unwrap_or(0)
-        && tags.c_vlan() == vlans.c_vlan.unwrap_or(0)
+        && of_frame(tags.outer()) == of_session(session.vlans.s_vlan)
+        && of_frame(tags.inner()) == of_session(session.vlans.c_vlan)
 }
+
+/// Above every VLAN id.
+const PRESENT: u16 = 0x8000;
 
 /// Data passes only while the network phase is open.
 #[inline(always)]

@@ -8,6 +8,7 @@ use bng_wire::pppoe::protocol;
 use bng_wire::{MacAddr, VlanStack};
 
 use crate::buffer::{BURST, PacketBuf};
+use crate::burst::{Burst, Facts};
 use crate::fib::Fib4;
 use crate::flow::{self, Direction, Flow};
 use crate::ip::{self, Packet};
@@ -18,12 +19,9 @@ use crate::{
     classify, decap, destination, encap, gateway, nat44, route, session, source_check, ttl,
 };
 
-/// How far ahead of the parser frames are prefetched.
-const AHEAD: usize = 8;
-
-/// One frame's facts, filled in place by one pass after the other. Nothing of it is moved between passes.
+/// The facts of one frame.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scratch {
+pub(crate) struct Frame {
     /// Place of the frame in its burst.
     at: u8,
     port: u8,
@@ -46,7 +44,7 @@ pub(crate) struct Scratch {
     nat: Option<PortBlock>,
 }
 
-impl Scratch {
+impl Frame {
     pub(crate) const EMPTY: Self = Self {
         at: 0,
         port: 0,
@@ -65,98 +63,51 @@ impl Scratch {
     };
 }
 
-/// At most [`BURST`] buffers; `verdicts` has one place for each.
-pub(crate) fn run<B: PacketBuf, F: Fib4>(
-    stages: &mut Stages,
-    scratch: &mut [Scratch; BURST],
-    fib: &F,
-    bufs: &mut [B],
-    verdicts: &mut [Verdict],
-    origin: Origin,
-) {
-    bufs.iter().take(AHEAD).for_each(B::prefetch);
-    let mut parsed = 0;
-    for (at, (buf, verdict)) in bufs.iter().zip(verdicts.iter_mut()).enumerate() {
-        if let Some(next) = bufs.get(at + AHEAD) {
-            next.prefetch();
-        }
-        let Some(place) = scratch.get_mut(parsed) else {
-            break;
-        };
-        place.at = at as u8;
-        match parse(stages, buf, place) {
-            Ok(()) => parsed += 1,
-            Err(end) => *verdict = end,
-        }
+impl Facts for Frame {
+    #[inline(always)]
+    fn at(&self) -> u8 {
+        self.at
     }
 
-    let mut destinations = [0; BURST];
-    let mut checked = 0;
-    for from in 0..parsed {
-        let Some(frame) = scratch.get_mut(from) else {
-            break;
-        };
-        let (Some(buf), Some(verdict)) = of(bufs, verdicts, frame.at) else {
-            break;
-        };
-        match check(stages, buf, frame, origin) {
-            Ok(()) => {
-                if let Some(place) = destinations.get_mut(checked) {
-                    *place = frame.packet.dst;
-                }
-                // What goes on closes ranks; most bursts have no gap.
-                if from != checked {
-                    scratch.copy_within(from..=from, checked);
-                }
-                checked += 1;
-            }
-            Err(end) => *verdict = end,
-        }
+    #[inline(always)]
+    fn set_at(&mut self, at: u8) {
+        self.at = at;
     }
-
-    let mut answers = [0; BURST];
-    let (destinations, answers) = (destinations.get(..checked), answers.get_mut(..checked));
-    let (Some(destinations), Some(answers)) = (destinations, answers) else {
-        return;
-    };
-    fib.lookup(destinations, answers);
-
-    let mut forwarded = 0;
-    for (frame, answer) in scratch.iter().zip(answers) {
-        let (Some(buf), Some(verdict)) = of(bufs, verdicts, frame.at) else {
-            break;
-        };
-        *verdict = match forward(stages, buf, frame, *answer) {
-            Ok(port) => {
-                forwarded += 1;
-                Verdict::Forward { port }
-            }
-            Err(end) => end,
-        };
-    }
-    stages.shm.count(Counter::ForwardedUpstream, forwarded);
 }
 
-/// The buffer and the verdict of a place in the burst.
-#[inline(always)]
-pub(crate) fn of<'a, B>(
-    bufs: &'a mut [B],
-    verdicts: &'a mut [Verdict],
-    at: u8,
-) -> (Option<&'a mut B>, Option<&'a mut Verdict>) {
-    (
-        bufs.get_mut(usize::from(at)),
-        verdicts.get_mut(usize::from(at)),
-    )
+pub(crate) fn run<B: PacketBuf, F: Fib4>(
+    stages: &mut Stages,
+    frames: &mut [Frame; BURST],
+    fib: &F,
+    burst: &mut Burst<'_, B>,
+    origin: Origin,
+) {
+    let parsed = burst.first(frames, |buf, frame| parse(stages, buf, frame));
+    let checked = burst.next(frames, parsed, |buf, frame| {
+        check(stages, buf, frame, origin)
+    });
+
+    let mut destinations = [0; BURST];
+    let mut answers = [0; BURST];
+    for (destination, frame) in destinations.iter_mut().zip(frames.iter()).take(checked) {
+        *destination = frame.packet.dst;
+    }
+    if let (Some(dst), Some(out)) = (destinations.get(..checked), answers.get_mut(..checked)) {
+        fib.lookup(dst, out);
+    }
+
+    let forwarded = burst.last(frames, checked, &answers, |buf, frame, answer| {
+        forward(stages, buf, frame, answer)
+    });
+    stages.shm.count(Counter::ForwardedUpstream, forwarded);
 }
 
 /// Pass 1: everything the frame itself says; prefetches the session and the NAT bucket.
 #[inline(always)]
-fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Scratch) -> Step<()> {
+fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Frame) -> Step<()> {
     let (port, access_index) = stages.ports.access(buf.port())?;
-    let link = classify::access(buf, port)?;
-    let data = buf.data();
-    let (ppp, l3) = decap::session(data, &link)?;
+    let (link, rest) = classify::access(buf, port)?;
+    let (ppp, l3) = decap::session(&link, rest)?;
     frame.slot = SlotIndex::new(access_index, ppp.session_id);
     stages.shm.reader().prefetch_session(frame.slot);
     frame.port = buf.port();
@@ -166,14 +117,14 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Scratch) -> Step<()
     frame.protocol = ppp.protocol;
     frame.packet_defect = Some(Counter::PppProtocolUnsupported);
     if ppp.protocol == protocol::IPV4 {
-        packet(stages, data, ppp.payload, l3, frame);
+        packet(stages, ppp.payload, l3, frame);
     }
     Ok(())
 }
 
 /// The IPv4 packet inside and its flow, or what is wrong with them.
 #[inline(always)]
-fn packet(stages: &Stages, data: &[u8], payload: &[u8], l3: usize, frame: &mut Scratch) {
+fn packet(stages: &Stages, payload: &[u8], l3: usize, frame: &mut Frame) {
     match ip::check(payload, l3) {
         Ok(packet) => (frame.packet_defect, frame.packet) = (None, packet),
         Err(defect) => {
@@ -181,7 +132,8 @@ fn packet(stages: &Stages, data: &[u8], payload: &[u8], l3: usize, frame: &mut S
             return;
         }
     }
-    match flow::parse(frame.packet.bytes(data), &frame.packet, Direction::Upstream) {
+    let bytes = payload.get(..usize::from(frame.packet.len)).unwrap_or(&[]);
+    match flow::parse(bytes, &frame.packet, Direction::Upstream) {
         Ok(flow) => {
             (frame.flow_defect, frame.flow) = (None, flow);
             frame.key = stages.nat.look_ahead(frame.slot, &flow);
@@ -195,7 +147,7 @@ fn packet(stages: &Stages, data: &[u8], payload: &[u8], l3: usize, frame: &mut S
 fn check<B: PacketBuf>(
     stages: &mut Stages,
     buf: &mut B,
-    frame: &mut Scratch,
+    frame: &mut Frame,
     origin: Origin,
 ) -> Step<()> {
     let unknown = Counter::SessionUnknown;
@@ -236,12 +188,7 @@ fn check<B: PacketBuf>(
 
 /// Pass 3: next hop, NAT, TTL, new header, counters; returns the egress port.
 #[inline(always)]
-fn forward<B: PacketBuf>(
-    stages: &mut Stages,
-    buf: &mut B,
-    frame: &Scratch,
-    answer: u64,
-) -> Step<u8> {
+fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer: u64) -> Step<u8> {
     let Stages {
         shm,
         ports,
@@ -251,7 +198,7 @@ fn forward<B: PacketBuf>(
         now_ms,
         ..
     } = stages;
-    let Scratch {
+    let Frame {
         slot,
         generation,
         packet,

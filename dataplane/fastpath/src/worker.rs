@@ -3,6 +3,7 @@
 use bng_shm::{Counter, Worker};
 
 use crate::buffer::{BURST, PacketBuf};
+use crate::burst::Burst;
 use crate::destination::Ranges;
 use crate::fib::Fib4;
 use crate::nat_age::NatTimers;
@@ -34,8 +35,8 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct FastPath {
     stages: Stages,
-    upstream: Box<[upstream::Scratch; BURST]>,
-    downstream: Box<[downstream::Scratch; BURST]>,
+    upstream: Box<[upstream::Frame; BURST]>,
+    downstream: Box<[downstream::Arrival; BURST]>,
 }
 
 /// What the stages work with.
@@ -77,8 +78,8 @@ impl FastPath {
         };
         Self {
             stages,
-            upstream: Box::new([upstream::Scratch::EMPTY; BURST]),
-            downstream: Box::new([downstream::Scratch::EMPTY; BURST]),
+            upstream: Box::new([upstream::Frame::EMPTY; BURST]),
+            downstream: Box::new([downstream::Arrival::EMPTY; BURST]),
         }
     }
 
@@ -111,16 +112,15 @@ impl FastPath {
         verdicts: &mut [Verdict],
         origin: Origin,
     ) {
-        for (bufs, verdicts) in bursts(bufs, verdicts) {
+        for mut burst in bursts(bufs, verdicts) {
             upstream::run(
                 &mut self.stages,
                 &mut self.upstream,
                 fib,
-                bufs,
-                verdicts,
+                &mut burst,
                 origin,
             );
-            self.settle(verdicts);
+            self.settle(burst.verdicts);
         }
     }
 
@@ -131,15 +131,9 @@ impl FastPath {
         verdicts: &mut [Verdict],
         origin: Origin,
     ) {
-        for (bufs, verdicts) in bursts(bufs, verdicts) {
-            downstream::run(
-                &mut self.stages,
-                &mut self.downstream,
-                bufs,
-                verdicts,
-                origin,
-            );
-            self.settle(verdicts);
+        for mut burst in bursts(bufs, verdicts) {
+            downstream::run(&mut self.stages, &mut self.downstream, &mut burst, origin);
+            self.settle(burst.verdicts);
         }
     }
 
@@ -177,14 +171,15 @@ impl FastPath {
     }
 }
 
-/// Pairs of at most [`BURST`] buffers and their verdicts. A place not written by a stage would be a bug; it reads
-/// as a drop, never as a stale verdict.
+/// Bursts of buffers and their verdicts. A place not written by a stage would be a bug; it reads as a drop, never as
+/// a stale verdict.
 fn bursts<'a, B>(
     bufs: &'a mut [B],
     verdicts: &'a mut [Verdict],
-) -> impl Iterator<Item = (&'a mut [B], &'a mut [Verdict])> {
+) -> impl Iterator<Item = Burst<'a, B>> {
     debug_assert!(verdicts.len() >= bufs.len());
     let places = verdicts.get_mut(..bufs.len()).unwrap_or(&mut []);
     places.fill(Verdict::Drop(Counter::FrameTruncated));
-    bufs.chunks_mut(BURST).zip(places.chunks_mut(BURST))
+    let pairs = bufs.chunks_mut(BURST).zip(places.chunks_mut(BURST));
+    pairs.map(|(bufs, verdicts)| Burst { bufs, verdicts })
 }

@@ -3,9 +3,9 @@
 //! Values are host-order numbers as they stand in a header's checksum field. No function here can panic.
 
 /// Folds a sum of 16-bit words to 16 bits with end-around carry.
-#[inline]
+#[inline(always)]
 #[must_use]
-const fn fold(sum: u64) -> u16 {
+pub(crate) const fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);

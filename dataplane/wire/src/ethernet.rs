@@ -299,22 +299,29 @@ pub const fn is_tpid(ethertype: u16) -> bool {
 ///
 /// # Errors
 /// [`EthError`] when the bytes end inside the header or a third tag follows.
-#[inline]
+#[inline(always)]
 pub fn parse(bytes: &[u8]) -> Result<EthFrame, EthError> {
+    split(bytes).map(|(frame, _)| frame)
+}
+
+/// As [`parse`], with the bytes after the link layer.
+///
+/// # Errors
+/// As [`parse`].
+#[inline(always)]
+pub fn split(bytes: &[u8]) -> Result<(EthFrame, &[u8]), EthError> {
     let truncated = EthError::Truncated { have: bytes.len() };
     let (eth, rest) = EthHdr::ref_from_prefix(bytes).map_err(|_| truncated)?;
-    let frame = |tags, ethertype, payload| {
-        Ok(EthFrame {
-            dst: eth.dst,
-            src: eth.src,
-            tags,
-            ethertype,
-            payload,
-        })
+    let frame = |tags, ethertype, payload| EthFrame {
+        dst: eth.dst,
+        src: eth.src,
+        tags,
+        ethertype,
+        payload,
     };
     let ethertype = eth.ethertype.get();
     if !is_tpid(ethertype) {
-        return frame(VlanStack::UNTAGGED, ethertype, ETH_LEN);
+        return Ok((frame(VlanStack::UNTAGGED, ethertype, ETH_LEN), rest));
     }
     let (vlan, rest) = VlanHdr::ref_from_prefix(rest).map_err(|_| truncated)?;
     let outer = VlanTag {
@@ -323,9 +330,12 @@ pub fn parse(bytes: &[u8]) -> Result<EthFrame, EthError> {
     };
     let ethertype = vlan.ethertype.get();
     if !is_tpid(ethertype) {
-        return frame(VlanStack::single(outer), ethertype, ETH_LEN + TAG_LEN);
+        return Ok((
+            frame(VlanStack::single(outer), ethertype, ETH_LEN + TAG_LEN),
+            rest,
+        ));
     }
-    let (vlan, _) = VlanHdr::ref_from_prefix(rest).map_err(|_| truncated)?;
+    let (vlan, rest) = VlanHdr::ref_from_prefix(rest).map_err(|_| truncated)?;
     let inner = VlanTag {
         tpid: ethertype,
         tci: vlan.tci.get(),
@@ -334,17 +344,20 @@ pub fn parse(bytes: &[u8]) -> Result<EthFrame, EthError> {
     if is_tpid(ethertype) {
         return Err(EthError::TooManyTags);
     }
-    frame(
-        VlanStack::double(outer, inner),
-        ethertype,
-        ETH_LEN + 2 * TAG_LEN,
-    )
+    Ok((
+        frame(
+            VlanStack::double(outer, inner),
+            ethertype,
+            ETH_LEN + 2 * TAG_LEN,
+        ),
+        rest,
+    ))
 }
 
 /// Writes a link-layer header at the start of `buf` and returns its length (14, 18 or 22 bytes).
 ///
 /// Returns `None`, writing nothing, when `buf` is too short.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn write(
     buf: &mut [u8],

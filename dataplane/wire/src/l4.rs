@@ -223,6 +223,59 @@ pub enum L4Error {
     },
 }
 
+/// Reads a UDP header; `payload` and `fragment` as for [`parse`].
+///
+/// # Errors
+/// [`L4Error::Truncated`] or [`L4Error::UdpLength`].
+#[inline(always)]
+pub fn udp(payload: &[u8], fragment: bool) -> Result<&UdpHdr, L4Error> {
+    let have = payload.len();
+    let truncated = L4Error::Truncated {
+        protocol: protocol::UDP,
+        have,
+    };
+    let (udp, _) = UdpHdr::ref_from_prefix(payload).map_err(|_| truncated)?;
+    let length = udp.length.get();
+    if usize::from(length) < UDP_LEN || (usize::from(length) > have && !fragment) {
+        return Err(L4Error::UdpLength { length, have });
+    }
+    Ok(udp)
+}
+
+/// Reads a TCP header; `payload` and `fragment` as for [`parse`].
+///
+/// # Errors
+/// [`L4Error::Truncated`] or [`L4Error::TcpOffset`].
+#[inline(always)]
+pub fn tcp(payload: &[u8], fragment: bool) -> Result<&TcpHdr, L4Error> {
+    let have = payload.len();
+    let truncated = L4Error::Truncated {
+        protocol: protocol::TCP,
+        have,
+    };
+    let (tcp, _) = TcpHdr::ref_from_prefix(payload).map_err(|_| truncated)?;
+    let header_len = tcp.header_len();
+    if header_len < TCP_MIN_LEN || (header_len > have && !fragment) {
+        return Err(L4Error::TcpOffset { header_len, have });
+    }
+    Ok(tcp)
+}
+
+/// Reads the fixed part of an ICMP message.
+///
+/// # Errors
+/// [`L4Error::Truncated`].
+#[inline(always)]
+pub fn icmp(payload: &[u8]) -> Result<&IcmpHdr, L4Error> {
+    let truncated = L4Error::Truncated {
+        protocol: protocol::ICMP,
+        have: payload.len(),
+    };
+    IcmpHdr::ref_from_prefix(payload)
+        .map(|(icmp, _)| icmp)
+        .map_err(|_| truncated)
+}
+
 /// Parses the transport header of an unfragmented packet or of a first fragment.
 ///
 /// `payload` is the IP payload. With `fragment` set it is the first fragment of a longer one: lengths that may lie
@@ -234,52 +287,51 @@ pub enum L4Error {
 /// [`L4Error`] when the header or a length in it does not fit.
 #[inline]
 pub fn parse(protocol: u8, payload: &[u8], fragment: bool) -> Result<L4, L4Error> {
-    let have = payload.len();
-    let truncated = L4Error::Truncated { protocol, have };
-    match protocol {
+    Ok(match protocol {
         protocol::UDP => {
-            let (udp, _) = UdpHdr::ref_from_prefix(payload).map_err(|_| truncated)?;
-            let length = udp.length.get();
-            if usize::from(length) < UDP_LEN || (usize::from(length) > have && !fragment) {
-                return Err(L4Error::UdpLength { length, have });
-            }
-            Ok(L4::Udp {
+            let udp = udp(payload, fragment)?;
+            L4::Udp {
                 src_port: udp.src_port.get(),
                 dst_port: udp.dst_port.get(),
-            })
+            }
         }
         protocol::TCP => {
-            let (tcp, _) = TcpHdr::ref_from_prefix(payload).map_err(|_| truncated)?;
-            let header_len = tcp.header_len();
-            if header_len < TCP_MIN_LEN || (header_len > have && !fragment) {
-                return Err(L4Error::TcpOffset { header_len, have });
-            }
-            Ok(L4::Tcp {
+            let tcp = tcp(payload, fragment)?;
+            L4::Tcp {
                 src_port: tcp.src_port.get(),
                 dst_port: tcp.dst_port.get(),
                 flags: tcp.flags(),
-                header_len,
-            })
+                header_len: tcp.header_len(),
+            }
         }
-        protocol::ICMP => {
-            let (icmp, _) = IcmpHdr::ref_from_prefix(payload).map_err(|_| truncated)?;
-            Ok(match icmp.icmp_type {
-                icmp_type::ECHO_REQUEST => L4::IcmpEcho {
-                    request: true,
-                    id: icmp.id.get(),
-                },
-                icmp_type::ECHO_REPLY => L4::IcmpEcho {
-                    request: false,
-                    id: icmp.id.get(),
-                },
-                icmp_type::UNREACHABLE
-                | icmp_type::TIME_EXCEEDED
-                | icmp_type::PARAMETER_PROBLEM => L4::IcmpError,
-                other => L4::IcmpOther { icmp_type: other },
-            })
-        }
-        _ => Ok(L4::Other),
-    }
+        protocol::ICMP => match icmp(payload)? {
+            IcmpHdr {
+                icmp_type: icmp_type::ECHO_REQUEST,
+                id,
+                ..
+            } => L4::IcmpEcho {
+                request: true,
+                id: id.get(),
+            },
+            IcmpHdr {
+                icmp_type: icmp_type::ECHO_REPLY,
+                id,
+                ..
+            } => L4::IcmpEcho {
+                request: false,
+                id: id.get(),
+            },
+            IcmpHdr {
+                icmp_type:
+                    icmp_type::UNREACHABLE | icmp_type::TIME_EXCEEDED | icmp_type::PARAMETER_PROBLEM,
+                ..
+            } => L4::IcmpError,
+            other => L4::IcmpOther {
+                icmp_type: other.icmp_type,
+            },
+        },
+        _ => L4::Other,
+    })
 }
 
 /// Writes a UDP header with checksum 0 and returns its length (8 bytes).

@@ -150,7 +150,7 @@ pub struct DiscoveryFrame<'a> {
 }
 
 /// The checks both stages share: header present, version and type, length within the bytes.
-#[inline]
+#[inline(always)]
 fn bounded(bytes: &[u8]) -> Result<(&PppoeHdr, &[u8]), PppoeError> {
     let (header, rest) = PppoeHdr::ref_from_prefix(bytes)
         .map_err(|_| PppoeError::Truncated { have: bytes.len() })?;
@@ -173,7 +173,7 @@ fn bounded(bytes: &[u8]) -> Result<(&PppoeHdr, &[u8]), PppoeError> {
 ///
 /// # Errors
 /// One [`PppoeError`] value per defect; the first in header order is reported.
-#[inline]
+#[inline(always)]
 pub fn parse_session(bytes: &[u8]) -> Result<SessionFrame<'_>, PppoeError> {
     let (header, ppp) = bounded(bytes)?;
     if header.code != code::SESSION {
@@ -196,7 +196,7 @@ pub fn parse_session(bytes: &[u8]) -> Result<SessionFrame<'_>, PppoeError> {
 ///
 /// # Errors
 /// [`PppoeError::Truncated`], [`PppoeError::VersionType`] or [`PppoeError::LengthBeyondFrame`].
-#[inline]
+#[inline(always)]
 pub fn parse_discovery(bytes: &[u8]) -> Result<DiscoveryFrame<'_>, PppoeError> {
     let (header, tags) = bounded(bytes)?;
     Ok(DiscoveryFrame {
@@ -209,7 +209,7 @@ pub fn parse_discovery(bytes: &[u8]) -> Result<DiscoveryFrame<'_>, PppoeError> {
 /// Writes a PPPoE header at the start of `buf` and returns its length (6 bytes).
 ///
 /// `length` is the number of bytes that will follow it. Returns `None`, writing nothing, when `buf` is too short.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn write(buf: &mut [u8], code: u8, session_id: u16, length: u16) -> Option<usize> {
     let (header, _) = PppoeHdr::mut_from_prefix(buf).ok()?;
@@ -226,7 +226,7 @@ pub fn write(buf: &mut [u8], code: u8, session_id: u16, length: u16) -> Option<u
 ///
 /// `payload_len` is the length of the PPP information field. Returns `None`, writing nothing, when `buf` is too
 /// short or the payload does not fit the 16-bit length field.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn write_session(
     buf: &mut [u8],

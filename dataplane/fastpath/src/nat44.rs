@@ -25,8 +25,8 @@ pub(crate) struct Nat {
     random: PortRandom,
     /// Tick of the coarse clock.
     pub(crate) tick: u16,
-    /// Per slot and protocol: one more than the tick at which the whole block was found taken. Until the next tick
-    /// it is not searched again, so an exhausted subscriber costs one search a second.
+    /// Per slot and protocol: [`exhausted_mark`] of the last search that found the whole block taken. Until the next
+    /// tick the same session does not search again, so an exhausted subscriber costs one search a second.
     exhausted: Vec<u32>,
 }
 
@@ -141,7 +141,7 @@ impl Nat {
         block: &PortBlock,
         key: Key,
     ) -> Step<u16> {
-        let now = u32::from(self.tick) + 1;
+        let now = exhausted_mark(self.tick, key);
         let at = slot.0 as usize * PROTOCOLS;
         let marks = self
             .exhausted
@@ -198,6 +198,11 @@ impl Nat {
         }
         Ok(())
     }
+}
+
+/// Tick and session of a search; never zero.
+const fn exhausted_mark(tick: u16, key: Key) -> u32 {
+    1 << 31 | (key.generation() as u32) << 16 | tick as u32
 }
 
 /// Rewrites address and port of the translated side, and the transport checksum; `l4` is exactly the IP payload.

@@ -178,6 +178,28 @@ fn a_full_block_fails_new_flows_of_that_subscriber_only() {
 }
 
 #[test]
+fn the_next_session_in_a_slot_has_the_whole_block_at_once() {
+    let mut world = World::with_sessions(Spec::default(), 1);
+    for port in 0..64 {
+        send(&mut world, 0, OPENING, port).unwrap();
+    }
+    assert_eq!(
+        send(&mut world, 0, OPENING, 64),
+        Err(Counter::NatBlockExhausted)
+    );
+    world.close(SLOT);
+    world.open(0);
+    for port in 100..164 {
+        send(&mut world, 0, OPENING, port).unwrap();
+    }
+    assert_eq!(
+        send(&mut world, 0, OPENING, 64),
+        Err(Counter::NatBlockExhausted)
+    );
+    assert_eq!(world.events(0).len(), 2, "each session is told of once");
+}
+
+#[test]
 fn a_full_table_is_named() {
     let spec = Spec {
         nat_mappings: 1,

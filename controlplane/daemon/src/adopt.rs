@@ -6,7 +6,7 @@
 use bng_shm::{Record, Session, SessionState, SlotIndex};
 
 use crate::driver::Driver;
-use crate::grants::{Holding, KeepError};
+use crate::grants::KeepError;
 use crate::publish::{self, Clock};
 use crate::sessions::{End, Live};
 use crate::tally::Count;
@@ -148,11 +148,7 @@ fn finish(
 
 fn insert_to_free(driver: &mut Driver, live: Live, session: &Session, was_up: bool, clock: Clock) {
     let slot = live.slot();
-    // A block that nobody else keeps rests like any other; one that somebody keeps stays with them.
-    let holding: Option<Holding> = driver
-        .grants
-        .keep(&live.user, session.framed_ip, session.nat)
-        .ok();
+    let holding = (driver.grants).keep_to_the_end(&live.user, session.framed_ip, session.nat);
     driver.sessions.insert(Live { holding, ..live });
     let end = End {
         cause: NOT_ADOPTED,

@@ -175,6 +175,21 @@ impl Grants {
         kept.map(|block| Holding { lease, block })
     }
 
+    /// Takes what is left of the holding of a session that ends, so that nobody else gets it too early: address and block,
+    /// or the address alone, or nothing.
+    pub fn keep_to_the_end(
+        &mut self,
+        user: &[u8],
+        address: Ipv4Addr,
+        block: Option<bng_shm::PortBlock>,
+    ) -> Option<Holding> {
+        if let Ok(holding) = self.keep(user, address, block) {
+            return Some(holding);
+        }
+        let lease = self.pools.reserve(address, user).ok()?;
+        Some(Holding { lease, block: None })
+    }
+
     fn keep_block(
         &mut self,
         lease: Lease,

@@ -330,8 +330,12 @@ impl Driver {
             slot: live.slot(),
             generation: live.generation & 0x7fff_ffff,
         });
+        let pool = self.settings.pools.get(holding.lease.pool);
+        let is_translated = pool.is_some_and(|pool| pool.nat.is_some());
         let result = match holding.published_block() {
             Some(block) => self.publisher.set_block_owner(&block, owner),
+            // The rest of a session of an earlier run, whose block is no block any more.
+            None if is_translated => return,
             None => self
                 .publisher
                 .set_framed_owner(holding.lease.address, owner),

@@ -71,7 +71,9 @@ fn parse_mac(text: &str) -> Option<MacAddr> {
     let mut bytes = [0; 6];
     let mut parts = text.split([':', '-']);
     for byte in &mut bytes {
-        let part = parts.next().filter(|part| matches!(part.len(), 1 | 2))?;
+        let is_hex = |part: &&str| part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let fits = |part: &&str| matches!(part.len(), 1 | 2) && is_hex(part);
+        let part = parts.next().filter(fits)?;
         *byte = u8::from_str_radix(part, 16).ok()?;
     }
     parts.next().is_none().then_some(MacAddr(bytes))

@@ -1,0 +1,190 @@
+//! The program itself, against a gateway played by the test.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that finds something missing has failed"
+)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::thread::JoinHandle;
+
+const TOKEN: &str = "0123456789abcdef";
+
+/// Answers one request and returns its head.
+struct Gateway {
+    url: String,
+    asked: JoinHandle<String>,
+}
+
+impl Gateway {
+    fn new(status: &'static str, body: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                assert_ne!(reader.read_line(&mut head).unwrap(), 0);
+            }
+            let length = body.len();
+            write!(
+                stream,
+                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            )
+            .unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let _ = reader.read_to_end(&mut Vec::new());
+            head
+        });
+        Self { url, asked }
+    }
+}
+
+struct TokenFile(PathBuf);
+
+impl TokenFile {
+    fn new(name: &str) -> Self {
+        let name = format!("bngctl-test-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, format!("{TOKEN}\n")).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for TokenFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn bngctl(url: &str, token: &TokenFile, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bngctl"))
+        .env("BNG_URL", url)
+        .env("BNG_TOKEN_FILE", &token.0)
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn filters_and_token_reach_the_gateway_and_a_table_comes_back() {
+    let token = TokenFile::new("table");
+    let gateway = Gateway::new(
+        "200 OK",
+        r#"{"total":1,"offset":0,"items":[{"id":"access0-7","user":"a b","state":"forwarding"}]}"#,
+    );
+    let output = bngctl(
+        &gateway.url,
+        &token,
+        &["sessions", "--user", "a b", "--limit", "5"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let head = gateway.asked.join().unwrap();
+    assert!(
+        head.starts_with("GET /api/v1/sessions?user=a%20b&limit=5 "),
+        "{head}"
+    );
+    let header = format!("authorization: bearer {TOKEN}");
+    assert!(head.to_lowercase().contains(&header), "{head}");
+    assert!(text(&output.stdout).contains("access0-7"));
+}
+
+#[test]
+fn json_is_the_gateways_answer() {
+    let token = TokenFile::new("json");
+    let gateway = Gateway::new(
+        "200 OK",
+        r#"{"address":[],"nat":[],"new":18446744073709551615}"#,
+    );
+    let output = bngctl(&gateway.url, &token, &["--json", "pools"]);
+    assert_eq!(output.status.code(), Some(0));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["new"], u64::MAX);
+}
+
+#[test]
+fn ending_a_session_is_a_delete() {
+    let token = TokenFile::new("end");
+    let gateway = Gateway::new("202 Accepted", "");
+    let output = bngctl(&gateway.url, &token, &["session", "end", "access0-7"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let head = gateway.asked.join().unwrap();
+    assert!(
+        head.starts_with("DELETE /api/v1/sessions/access0-7 "),
+        "{head}"
+    );
+}
+
+#[test]
+fn an_error_of_the_gateway_is_named_and_ends_with_1() {
+    let token = TokenFile::new("error");
+    let gateway = Gateway::new(
+        "404 Not Found",
+        r#"{"error":"no_such_session","detail":"no session access0-7"}"#,
+    );
+    let output = bngctl(&gateway.url, &token, &["session", "show", "access0-7"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        text(&output.stderr),
+        "bngctl: no_such_session (404): no session access0-7\n"
+    );
+}
+
+#[test]
+fn a_failing_gateway_is_shown_and_ends_with_1() {
+    let token = TokenFile::new("health");
+    let gateway = Gateway::new(
+        "503 Service Unavailable",
+        r#"{"status":"fail","components":[{"name":"driver","status":"fail","detail":"stuck"}]}"#,
+    );
+    let output = bngctl(&gateway.url, &token, &["health"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("stuck"));
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    let token = TokenFile::new("usage");
+    let nowhere = "http://127.0.0.1:9";
+    assert_eq!(bngctl(nowhere, &token, &["sesions"]).status.code(), Some(2));
+    let missing = TokenFile(PathBuf::from("/nonexistent/token"));
+    let output = bngctl(nowhere, &missing, &["sessions"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("/nonexistent/token"));
+}
+
+#[test]
+fn a_gateway_that_is_not_there_ends_with_3() {
+    let token = TokenFile::new("unreachable");
+    // Bound and closed again: nobody listens.
+    let address = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let url = format!("http://{address}");
+    let output = bngctl(&url, &token, &["workers"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        text(&output.stderr).contains(&url),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn somebody_else_on_the_port_is_noticed() {
+    let token = TokenFile::new("other");
+    let gateway = Gateway::new("200 OK", "<html>hello</html>");
+    let output = bngctl(&gateway.url, &token, &["ports"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("none of bng-controlplane"));
+}

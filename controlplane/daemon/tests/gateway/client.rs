@@ -1,0 +1,243 @@
+//! A subscriber's side of PPPoE and PPP, just enough to dial in on a link that loses nothing.
+
+use std::net::Ipv4Addr;
+
+use bng_pppoe::codec::frame::{self, Body, Frame, LinkHeader};
+use bng_pppoe::codec::lcp::{code, option};
+use bng_pppoe::codec::tags::kind;
+use bng_pppoe::codec::{ControlPacket, Options, TagWriter, Tags, control, ipcp, pap};
+use bng_wire::pppoe::code as discovery;
+use bng_wire::pppoe::protocol;
+use bng_wire::{MacAddr, VlanStack};
+
+/// One subscriber.
+pub(crate) struct Client {
+    pub(crate) mac: MacAddr,
+    pub(crate) port: u8,
+    pub(crate) vlans: VlanStack,
+    user: &'static str,
+    password: &'static str,
+    /// The access concentrator's address, from its PADO.
+    concentrator: Option<MacAddr>,
+    pub(crate) session_id: u16,
+    pub(crate) address: Option<Ipv4Addr>,
+    pub(crate) dns: Option<Ipv4Addr>,
+    /// Both ends have acknowledged IPCP.
+    pub(crate) up: bool,
+    /// PAP Authenticate-Nak, with its message.
+    pub(crate) refused: Option<String>,
+    pub(crate) terminated: bool,
+    /// PADT received.
+    pub(crate) over: bool,
+    pub(crate) echoes: u32,
+    lcp_acked: bool,
+    lcp_acks: bool,
+    ipcp_acks: bool,
+    ipcp_acked: bool,
+    /// Frames to send.
+    pub(crate) out: Vec<Vec<u8>>,
+}
+
+impl Client {
+    /// A subscriber on an access port, by port index.
+    pub(crate) fn new(last: u8, port: u8, user: &'static str, password: &'static str) -> Self {
+        Self {
+            mac: MacAddr([2, 0xc1, 0, 0, 0, last]),
+            port,
+            vlans: VlanStack::UNTAGGED,
+            user,
+            password,
+            concentrator: None,
+            session_id: 0,
+            address: None,
+            dns: None,
+            up: false,
+            refused: None,
+            terminated: false,
+            over: false,
+            echoes: 0,
+            lcp_acked: false,
+            lcp_acks: false,
+            ipcp_acks: false,
+            ipcp_acked: false,
+            out: Vec::new(),
+        }
+    }
+
+    fn link(&self, dst: MacAddr) -> LinkHeader {
+        LinkHeader {
+            dst,
+            src: self.mac,
+            vlans: self.vlans,
+        }
+    }
+
+    fn discover(&mut self, dst: MacAddr, code: u8, tags: Vec<u8>) {
+        let built = frame::discovery(&self.link(dst), code, 0, &tags);
+        self.out.push(built.unwrap());
+    }
+
+    /// Starts (or starts again) with a PADI.
+    pub(crate) fn dial(&mut self) {
+        *self = Self {
+            vlans: self.vlans,
+            mac: self.mac,
+            ..Self::new(0, self.port, self.user, self.password)
+        };
+        let mut tags = TagWriter::new(100);
+        assert!(tags.put(kind::SERVICE_NAME, b""));
+        assert!(tags.put(kind::HOST_UNIQ, b"test"));
+        self.discover(MacAddr::BROADCAST, discovery::PADI, tags.finish());
+    }
+
+    /// Sends a PADT.
+    pub(crate) fn hang_up(&mut self) {
+        let to = self.concentrator.unwrap();
+        let built = frame::discovery(&self.link(to), discovery::PADT, self.session_id, &[]);
+        self.out.push(built.unwrap());
+    }
+
+    fn send(&mut self, protocol: u16, packet: &[u8]) {
+        let to = self.concentrator.unwrap();
+        let built = frame::session(&self.link(to), self.session_id, protocol, packet);
+        self.out.push(built.unwrap());
+    }
+
+    /// Asks for LCP anew, as a client does that has forgotten the session's state.
+    pub(crate) fn renegotiate(&mut self) {
+        (
+            self.lcp_acked,
+            self.lcp_acks,
+            self.ipcp_acks,
+            self.ipcp_acked,
+        ) = (false, false, false, false);
+        self.up = false;
+        let mut options = Vec::new();
+        control::put_option(
+            &mut options,
+            option::MAGIC_NUMBER,
+            &[1, 2, 3, self.mac.0[5]],
+        );
+        self.send(
+            protocol::LCP,
+            &control::write(code::CONFIGURE_REQUEST, 77, &options),
+        );
+    }
+
+    /// Takes a frame from the access concentrator.
+    pub(crate) fn receive(&mut self, bytes: &[u8]) {
+        let frame = frame::parse(bytes).unwrap();
+        assert_eq!(
+            frame.vlans, self.vlans,
+            "replies carry the tags of the request"
+        );
+        match frame.body {
+            Body::Discovery {
+                code,
+                session_id,
+                tags,
+            } => self.discovery(&frame, code, session_id, tags),
+            Body::Session {
+                session_id,
+                protocol,
+                payload,
+            } => {
+                assert_eq!(session_id, self.session_id);
+                self.session(protocol, ControlPacket::parse(payload).unwrap());
+            }
+        }
+    }
+
+    fn discovery(&mut self, frame: &Frame<'_>, code: u8, session_id: u16, tags: Tags<'_>) {
+        match code {
+            discovery::PADO => {
+                self.concentrator = Some(frame.src);
+                let mut reply = TagWriter::new(1000);
+                for kind in [kind::SERVICE_NAME, kind::HOST_UNIQ, kind::AC_COOKIE] {
+                    assert!(reply.put(kind, tags.find(kind).unwrap()));
+                }
+                self.discover(frame.src, discovery::PADR, reply.finish());
+            }
+            discovery::PADS => {
+                assert_ne!(session_id, 0);
+                self.session_id = session_id;
+                self.renegotiate();
+            }
+            discovery::PADT => {
+                assert_eq!(session_id, self.session_id);
+                (self.over, self.up) = (true, false);
+            }
+            code => panic!("discovery code {code:#x}"),
+        }
+    }
+
+    fn session(&mut self, protocol: u16, packet: ControlPacket<'_>) {
+        match (protocol, packet.code) {
+            (protocol::LCP | protocol::IPCP, code::CONFIGURE_REQUEST) => {
+                let ack = control::write(code::CONFIGURE_ACK, packet.id, packet.data);
+                self.send(protocol, &ack);
+                match protocol {
+                    protocol::LCP => self.lcp_acks = true,
+                    _ => self.ipcp_acks = true,
+                }
+            }
+            (protocol::LCP, code::CONFIGURE_ACK) => self.lcp_acked = true,
+            (protocol::LCP, code::ECHO_REQUEST) => {
+                self.echoes += 1;
+                let magic = [1, 2, 3, self.mac.0[5]];
+                self.send(
+                    protocol,
+                    &control::write(code::ECHO_REPLY, packet.id, &magic),
+                );
+            }
+            (protocol::LCP, code::TERMINATE_REQUEST) => {
+                (self.terminated, self.up) = (true, false);
+                self.send(
+                    protocol,
+                    &control::write(code::TERMINATE_ACK, packet.id, &[]),
+                );
+            }
+            (protocol::PAP, pap::code::AUTHENTICATE_ACK) => self.ask_for_address(None, None),
+            (protocol::PAP, pap::code::AUTHENTICATE_NAK) => {
+                let message = pap::parse_reply(packet.data).unwrap();
+                self.refused = Some(String::from_utf8(message.to_vec()).unwrap());
+            }
+            (protocol::IPCP, code::CONFIGURE_NAK) => {
+                let options = Options::parse(packet.data).unwrap();
+                let value = |kind| {
+                    let data: [u8; 4] = options.find(kind)?.data.try_into().ok()?;
+                    Some(Ipv4Addr::from(data))
+                };
+                self.ask_for_address(
+                    value(ipcp::option::IP_ADDRESS),
+                    value(ipcp::option::PRIMARY_DNS),
+                );
+            }
+            (protocol::IPCP, code::CONFIGURE_ACK) => self.ipcp_acked = true,
+            other => panic!("unexpected {other:x?}"),
+        }
+        if protocol == protocol::LCP && self.lcp_acks && self.lcp_acked && !self.terminated {
+            let credentials = pap::Credentials {
+                name: self.user.as_bytes(),
+                password: self.password.as_bytes(),
+            };
+            if matches!(packet.code, code::CONFIGURE_REQUEST | code::CONFIGURE_ACK) {
+                self.send(protocol::PAP, &pap::write_request(1, credentials));
+            }
+        }
+        self.up = self.ipcp_acks && self.ipcp_acked && !self.terminated;
+    }
+
+    fn ask_for_address(&mut self, address: Option<Ipv4Addr>, dns: Option<Ipv4Addr>) {
+        self.address = address;
+        self.dns = dns;
+        let none = Ipv4Addr::UNSPECIFIED;
+        let mut options = Vec::new();
+        let octets = address.unwrap_or(none).octets();
+        control::put_option(&mut options, ipcp::option::IP_ADDRESS, &octets);
+        let octets = dns.unwrap_or(none).octets();
+        control::put_option(&mut options, ipcp::option::PRIMARY_DNS, &octets);
+        let request = control::write(code::CONFIGURE_REQUEST, 9, &options);
+        self.send(protocol::IPCP, &request);
+    }
+}

@@ -1,0 +1,14 @@
+//! The control plane over real shared memory, with this test in the place of the workers and of the subscribers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that finds something missing has failed"
+)]
+
+mod adoption;
+mod client;
+mod dialing;
+mod kernel_tables;
+mod rest_interface;
+mod world;

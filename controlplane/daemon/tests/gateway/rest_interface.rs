@@ -1,0 +1,371 @@
+//! REST, health and metrics over real sockets.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use bng_controlplane::request::Link;
+use bng_controlplane::rest::token::Token;
+use bng_controlplane::rest::{self, Api};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::client::Client;
+use crate::world::{CONFIG, World};
+
+const TOKEN: &str = "0123456789abcdef0123";
+
+/// The servers, ended with the value.
+struct Served {
+    address: SocketAddr,
+    _end: oneshot::Sender<()>,
+    runtime: tokio::runtime::Runtime,
+}
+
+struct Answer {
+    status: u16,
+    body: String,
+    challenge: bool,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
+    }
+
+    fn error(&self) -> String {
+        let json = self.json();
+        assert!(json["detail"].as_str().is_some_and(|text| !text.is_empty()));
+        json["error"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Served {
+    fn new(link: Link, world: &World) -> Self {
+        let name = format!("ctl-rest-{}-{:p}", std::process::id(), world);
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, format!("{TOKEN}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let token = Token::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let api = Api {
+            link,
+            settings: world.settings.clone(),
+            token: Arc::new(token),
+        };
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (end, ended) = oneshot::channel();
+        let address = runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            tokio::spawn(rest::serve(listener, rest::router(api, true), async {
+                let _ = ended.await;
+            }));
+            address
+        });
+        Self {
+            address,
+            _end: end,
+            runtime,
+        }
+    }
+
+    fn of(world: &World) -> Self {
+        let link = Link::waiting("starting");
+        link.set_up(world.handle());
+        Self::new(link, world)
+    }
+
+    fn request(&self, method: &str, path: &str, token: Option<&str>, body: &[u8]) -> Answer {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .allow_non_standard_methods(true)
+            .build()
+            .into();
+        let mut request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.address));
+        if let Some(token) = token {
+            request = request.header("Authorization", token);
+        }
+        let mut answer = agent.run(request.body(body).unwrap()).unwrap();
+        Answer {
+            status: answer.status().as_u16(),
+            challenge: answer.headers().contains_key("www-authenticate"),
+            body: answer.body_mut().read_to_string().unwrap(),
+        }
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, Some(&format!("Bearer {TOKEN}")), b"")
+    }
+
+    fn items(&self, path: &str) -> (u64, Vec<String>) {
+        let answer = self.get(path);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let json = answer.json();
+        let items = json["items"].as_array().unwrap().iter();
+        let ids = items.map(|item| item["id"].as_str().unwrap().to_owned());
+        (json["total"].as_u64().unwrap(), ids.collect())
+    }
+}
+
+#[test]
+fn every_path_but_health_metrics_and_description_wants_the_token() {
+    let world = World::new(CONFIG);
+    let served = Served::of(&world);
+    let guarded = [
+        "sessions",
+        "sessions/access0-1",
+        "sessions/history",
+        "workers",
+        "ports",
+        "drops",
+        "pools",
+        "dataplane",
+    ];
+    for path in guarded.map(|path| format!("/api/v1/{path}")) {
+        for token in [
+            None,
+            Some("Bearer wrong"),
+            Some("Bearer "),
+            Some(TOKEN),
+            Some("Basic 0123456789abcdef0123"),
+        ] {
+            let answer = served.request("GET", &path, token, b"");
+            assert_eq!(answer.status, 401, "{path} {token:?}");
+            assert_eq!(answer.error(), "unauthorized");
+            assert!(answer.challenge);
+        }
+    }
+    let delete = served.request("DELETE", "/api/v1/sessions/access0-1", None, b"");
+    assert_eq!(delete.status, 401);
+    for open in ["/healthz", "/metrics", "/api/v1/openapi.json"] {
+        assert_eq!(served.request("GET", open, None, b"").status, 200, "{open}");
+    }
+}
+
+#[test]
+fn sessions_are_filtered_paged_shown_and_ended() {
+    let mut world = World::new(CONFIG);
+    let mut clients = [
+        Client::new(1, 0, "alice", "wonderland"),
+        Client::new(2, 2, "bob", "builder"),
+        Client::new(3, 0, "alice", "wonderland"),
+    ];
+    world.dial(&mut clients);
+    let served = Served::of(&world);
+    let id = |client: &Client| {
+        let port = if client.port == 0 {
+            "access0"
+        } else {
+            "access1"
+        };
+        format!("{port}-{}", client.session_id)
+    };
+
+    let (total, all) = served.items("/api/v1/sessions");
+    assert_eq!((total, all.len()), (3, 3));
+    let (total, page) = served.items("/api/v1/sessions?limit=2&offset=1");
+    assert_eq!((total, page.as_slice()), (3, &all[1..]));
+    let bob = id(&clients[1]);
+    for filter in [
+        "user=bob".to_owned(),
+        "port=access1".to_owned(),
+        "mac=02:C1:0:0:0:02".to_owned(),
+        format!("ip={}&state=forwarding", clients[1].address.unwrap()),
+    ] {
+        let (total, found) = served.items(&format!("/api/v1/sessions?{filter}"));
+        assert_eq!((total, found), (1, vec![bob.clone()]), "{filter}");
+    }
+    assert_eq!(
+        served.items("/api/v1/sessions?user=alice&port=access1").0,
+        0
+    );
+    for bad in [
+        "limit=0",
+        "limit=1001",
+        "limit=x",
+        "ip=1.2.3",
+        "mac=02",
+        "port=core0",
+        "state=up",
+        "usr=alice",
+    ] {
+        let answer = served.get(&format!("/api/v1/sessions?{bad}"));
+        assert_eq!(answer.status, 400, "{bad}: {}", answer.body);
+        assert_eq!(answer.error(), "bad_query");
+    }
+
+    let shown = served.get(&format!("/api/v1/sessions/{bob}")).json();
+    assert_eq!(shown["user"], "bob");
+    assert_eq!(shown["ppp"]["lcp"], "Opened");
+    for nobody in [
+        "access0-0",
+        "core0-1",
+        "access0",
+        "nonsense-x",
+        "access1-70000",
+    ] {
+        let answer = served.get(&format!("/api/v1/sessions/{nobody}"));
+        assert_eq!(answer.status, 404, "{nobody}");
+        assert_eq!(answer.error(), "no_such_session");
+    }
+
+    let token = format!("Bearer {TOKEN}");
+    let path = format!("/api/v1/sessions/{bob}");
+    assert_eq!(
+        served.request("DELETE", &path, Some(&token), b"").status,
+        202
+    );
+    world.until("the end", &mut clients, |world, clients| {
+        clients[1].over && world.sessions().total == 2
+    });
+    assert_eq!(
+        served.request("DELETE", &path, Some(&token), b"").status,
+        404
+    );
+    let history = served.get("/api/v1/sessions/history?limit=1").json();
+    assert_eq!(history["items"][0]["id"], bob);
+    assert_eq!(history["items"][0]["cause"], "operator");
+}
+
+#[test]
+fn the_state_of_the_rest_is_shown() {
+    let mut world = World::new(CONFIG);
+    let mut clients = [Client::new(1, 0, "alice", "wonderland")];
+    world.dial(&mut clients);
+    world.worker(1).count(bng_shm::Counter::NoRoute, 7);
+    let served = Served::of(&world);
+    let workers = served.get("/api/v1/workers").json();
+    assert_eq!(workers.as_array().unwrap().len(), 3);
+    assert_eq!(
+        (&workers[2]["worker"], &workers[1]["drops"]),
+        (&"host".into(), &7.into())
+    );
+    let drops = served.get("/api/v1/drops").json();
+    let no_route = drops
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|d| d["reason"] == "no_route");
+    assert_eq!(no_route.unwrap()["workers"], serde_json::json!([0, 7]));
+    let ports = served.get("/api/v1/ports").json();
+    assert_eq!(ports[2]["mac"], "02:ac:00:00:02:01");
+    let pools = served.get("/api/v1/pools").json();
+    assert_eq!(pools["address"][0]["used"], 1);
+    assert_eq!(pools["address"][0]["nat"], "out");
+    let metrics = served.request("GET", "/metrics", None, b"").body;
+    for line in [
+        r#"bng_sessions{state="forwarding"} 1"#,
+        r#"bng_drops_total{reason="no_route",worker="1"} 7"#,
+        r#"bng_pppoe_outcomes_total{outcome="ipcp_opened"} 1"#,
+        r#"bng_pool_addresses{pool="home",state="used"} 1"#,
+        "bng_dataplane_up 1",
+    ] {
+        assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
+    }
+}
+
+#[test]
+fn health_names_what_is_missing() {
+    let mut world = World::new(CONFIG);
+    let served = Served::of(&world);
+    let health = || served.request("GET", "/healthz", None, b"");
+    let component = |json: &Value, name: &str| {
+        let mut all = json["components"].as_array().unwrap().iter();
+        let found = all.find(|it| it["name"] == name).unwrap();
+        found["status"].as_str().unwrap().to_owned()
+    };
+    let answer = health();
+    assert_eq!(answer.status, 200);
+    let json = answer.json();
+    assert_eq!(component(&json, "bng-dataplane"), "ok");
+    assert_eq!(component(&json, "driver"), "ok");
+    assert_eq!(component(&json, "port access1"), "ok");
+    // No netlink watcher runs in this test.
+    assert_eq!(component(&json, "routes"), "degraded");
+
+    world.kill_dataplane();
+    let json = loop {
+        let json = health().json();
+        if component(&json, "bng-dataplane") != "ok" {
+            break json;
+        }
+    };
+    assert_eq!(json["status"], "degraded");
+    assert!(json.to_string().contains("bng-dataplane is not running"));
+
+    world.stop_control();
+    let answer = health();
+    assert_eq!(answer.status, 503);
+    assert_eq!(component(&answer.json(), "driver"), "fail");
+    assert_eq!(served.get("/api/v1/sessions").error(), "driver_gone");
+}
+
+#[test]
+fn without_shared_memory_the_reason_is_told() {
+    let world = World::asleep(CONFIG);
+    let reason = "shared memory /x: ABI version is 2 there and 1 here";
+    let served = Served::new(Link::waiting(reason), &world);
+    let answer = served.request("GET", "/healthz", None, b"");
+    assert_eq!(answer.status, 503);
+    assert!(answer.body.contains(reason));
+    let answer = served.get("/api/v1/workers");
+    assert_eq!(
+        (answer.status, answer.error()),
+        (503, "not_ready".to_owned())
+    );
+    assert!(answer.body.contains(reason));
+}
+
+#[test]
+fn what_does_not_exist_or_is_too_large_is_refused_in_json() {
+    let world = World::new(CONFIG);
+    let served = Served::of(&world);
+    let token = format!("Bearer {TOKEN}");
+    let answer = served.get("/api/v2/sessions");
+    assert_eq!(
+        (answer.status, answer.error()),
+        (404, "no_such_path".to_owned())
+    );
+    let answer = served.request("PUT", "/api/v1/workers", Some(&token), b"");
+    assert_eq!(
+        (answer.status, answer.error()),
+        (405, "method_not_allowed".to_owned())
+    );
+    let answer = served.request(
+        "DELETE",
+        "/api/v1/sessions/access0-1",
+        Some(&token),
+        &[b'x'; 20_000],
+    );
+    assert_eq!(answer.status, 413);
+}
+
+#[test]
+fn the_description_lists_every_path() {
+    let world = World::new(CONFIG);
+    let served = Served::of(&world);
+    let description = served
+        .request("GET", "/api/v1/openapi.json", None, b"")
+        .json();
+    let paths = description["paths"].as_object().unwrap();
+    let listed: Vec<_> = paths.keys().map(String::as_str).collect();
+    assert_eq!(
+        listed,
+        [
+            "/api/v1/dataplane",
+            "/api/v1/drops",
+            "/api/v1/pools",
+            "/api/v1/ports",
+            "/api/v1/sessions",
+            "/api/v1/sessions/history",
+            "/api/v1/sessions/{id}",
+            "/api/v1/workers"
+        ]
+    );
+    assert!(paths["/api/v1/sessions/{id}"]["delete"].is_object());
+    assert!(description["components"]["schemas"]["Error"].is_object());
+    assert!(served.runtime.metrics().num_workers() > 0);
+}

@@ -1,0 +1,328 @@
+//! Shared memory of its own, the driver in its thread, and the workers played by the test.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bng_config::Config;
+use bng_controlplane::driver::Driver;
+use bng_controlplane::netlink::Resolve;
+use bng_controlplane::request::{DriverHandle, Request, Window};
+use bng_controlplane::settings::Settings;
+use bng_controlplane::status::Status;
+use bng_controlplane::views::{EndedView, Page, SessionDetail, SessionView};
+use bng_pppoe::codec::frame::{self, Body};
+use bng_shm::{
+    Dataplane, FRAME_MAX, FrameMeta, PortState, PortStatus, Publisher, PuntClass, Reader, Session,
+    SessionState, SlotIndex, Steering, Take, Worker, monotonic_ms,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::client::Client;
+
+/// Two access ports around a core port, two workers, one translated pool.
+pub(crate) const CONFIG: &str = r#"
+dataplane:
+  workers: [1, 2]
+  ports:
+    - {name: access0, role: access, device: net_null0}
+    - {name: core0, role: core, device: net_null1}
+    - {name: access1, role: access, device: net_null2}
+pppoe:
+  echo: {interval_s: 1, failures: 3}
+  lcp: {restart_ms: 500}
+  padi_per_second_per_mac: 100
+auth:
+  users:
+    - {name: alice, password: wonderland}
+    - {name: bob, password: builder}
+    - {name: carol, password: christmas}
+pools:
+  - {name: home, ranges: [100.64.0.0/28], gateway: 100.64.0.1, dns: [9.9.9.9], nat: out}
+nat:
+  pools:
+    - {name: out, addresses: [198.51.100.0/31], block_size: 1024}
+"#;
+
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+pub(crate) struct World {
+    dir: PathBuf,
+    config: Config,
+    pub(crate) settings: Arc<Settings>,
+    dataplane: Option<(Dataplane, Vec<Worker>)>,
+    driver: Option<(DriverHandle, JoinHandle<()>)>,
+    pub(crate) resolved: Option<mpsc::Receiver<Resolve>>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop_control();
+        self.dataplane = None;
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl World {
+    /// Both sides up, port addresses known.
+    pub(crate) fn new(config: &str) -> Self {
+        let mut world = Self::asleep(config);
+        world.start_dataplane(1);
+        world.start_control();
+        world
+    }
+
+    /// Nothing up yet.
+    pub(crate) fn asleep(config: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "ctl-test-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let config = Config::parse(config.as_bytes(), Path::new("test.yaml")).unwrap();
+        Self {
+            dir: Path::new("/dev/shm").join(name),
+            settings: Arc::new(Settings::new(&config).unwrap()),
+            config,
+            dataplane: None,
+            driver: None,
+            resolved: None,
+        }
+    }
+
+    /// Changes the configuration for the next start.
+    pub(crate) fn configure(&mut self, config: &str) {
+        self.config = Config::parse(config.as_bytes(), Path::new("test.yaml")).unwrap();
+        self.settings = Arc::new(Settings::new(&self.config).unwrap());
+    }
+
+    pub(crate) fn start_control(&mut self) {
+        let publisher = Publisher::attach(&self.dir, self.settings.capacities).unwrap();
+        let (handle, inbox) = DriverHandle::new(publisher.waker());
+        let (resolver, wanted) = mpsc::channel(16);
+        let settings = self.settings.clone();
+        let driver = Driver::new(&self.config, settings, publisher, inbox, resolver).unwrap();
+        self.resolved = Some(wanted);
+        self.driver = Some((handle, std::thread::spawn(|| driver.run())));
+    }
+
+    pub(crate) fn stop_control(&mut self) {
+        if let Some((handle, thread)) = self.driver.take() {
+            handle.tell(Request::Stop).unwrap();
+            thread.join().unwrap();
+        }
+    }
+
+    /// Starts the dataplane; its access ports get addresses that end in `last`.
+    pub(crate) fn start_dataplane(&mut self, last: u8) {
+        self.start_silent_dataplane();
+        self.publish_ports(last);
+    }
+
+    pub(crate) fn start_silent_dataplane(&mut self) {
+        let mut dataplane = Dataplane::attach(&self.dir, self.settings.capacities).unwrap();
+        let workers: Vec<_> = (0..2).map(|n| dataplane.worker(n).unwrap()).collect();
+        for worker in &workers {
+            worker.enter(worker.index().into());
+        }
+        self.dataplane = Some((dataplane, workers));
+    }
+
+    pub(crate) fn publish_ports(&mut self, last: u8) {
+        let (dataplane, _) = self.dataplane.as_ref().unwrap();
+        for port in 0..3u8 {
+            dataplane.publish_port(
+                port,
+                &PortStatus {
+                    state: PortState::Started,
+                    link_up: true,
+                    mac: [2, 0xac, 0, 0, port, last],
+                    mtu: 1500,
+                    twin_ifindex: 0,
+                    link_mbps: 0,
+                    steering: Steering::HandOver,
+                    stats: [0; 8],
+                    driver: "test".to_owned(),
+                },
+            );
+        }
+        dataplane.ring_control();
+    }
+
+    pub(crate) fn kill_dataplane(&mut self) {
+        // A killed process says no good-bye: its lock goes, its workers stay marked as present.
+        self.dataplane = None;
+    }
+
+    pub(crate) fn reader(&self) -> Reader {
+        self.dataplane.as_ref().unwrap().0.reader()
+    }
+
+    pub(crate) fn worker(&mut self, index: usize) -> &mut Worker {
+        &mut self.dataplane.as_mut().unwrap().1[index]
+    }
+
+    pub(crate) fn handle(&self) -> DriverHandle {
+        self.driver.as_ref().unwrap().0.clone()
+    }
+
+    fn ask<T: Send + 'static>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> T {
+        let (sender, receiver) = oneshot::channel();
+        self.handle().tell(request(sender)).unwrap();
+        receiver.blocking_recv().unwrap()
+    }
+
+    pub(crate) fn sessions(&self) -> Page<SessionView> {
+        let window = Window {
+            offset: 0,
+            limit: 100,
+        };
+        self.ask(|reply| Request::Sessions(Default::default(), window, reply))
+    }
+
+    pub(crate) fn session(&self, client: &Client) -> Option<SessionDetail> {
+        let slot = self.slot(client);
+        self.ask(|reply| Request::Session(slot, reply))
+    }
+
+    pub(crate) fn end(&self, client: &Client) -> bool {
+        let slot = self.slot(client);
+        self.ask(|reply| Request::End(slot, reply))
+    }
+
+    pub(crate) fn history(&self) -> Page<EndedView> {
+        let window = Window {
+            offset: 0,
+            limit: 100,
+        };
+        self.ask(|reply| Request::History(window, reply))
+    }
+
+    pub(crate) fn status(&self) -> Box<Status> {
+        self.ask(Request::Status)
+    }
+
+    /// A counter of the driver.
+    pub(crate) fn counted(&self, label: &str) -> u64 {
+        let status = self.status();
+        status.driver.iter().find(|it| it.0 == label).unwrap().2
+    }
+
+    /// A counter of the PPP engine.
+    pub(crate) fn engine_counted(&self, group: &str, label: &str) -> u64 {
+        let status = self.status();
+        let mut counters = status.engine.iter();
+        counters
+            .find(|it| it.0 == group && it.1 == label)
+            .unwrap()
+            .3
+    }
+
+    pub(crate) fn slot(&self, client: &Client) -> SlotIndex {
+        let access = self.settings.ports[usize::from(client.port)]
+            .access
+            .unwrap();
+        SlotIndex::new(access, client.session_id)
+    }
+
+    /// The table entry of a client's session.
+    pub(crate) fn entry(&self, client: &Client) -> Session {
+        self.reader().session(self.slot(client)).unwrap().unwrap()
+    }
+
+    /// One turn of all workers' loops: frames to the clients, frames of the clients to control.
+    pub(crate) fn turn(&mut self, clients: &mut [Client]) {
+        let reader = self.reader();
+        let (_, workers) = self.dataplane.as_mut().unwrap();
+        let mut buffer = [0; FRAME_MAX];
+        for worker in workers.iter_mut() {
+            while let Take::Item(injected) = worker.take_injected(&mut buffer) {
+                if let Some((slot, generation)) = injected.meta.session {
+                    let session = reader.session(slot).unwrap().unwrap();
+                    assert_eq!(session.generation, generation, "no stale frame");
+                    assert_ne!(session.state, SessionState::Free, "no frame after the end");
+                    assert_eq!(session.owner, worker.index(), "through the owner");
+                }
+                let bytes = &buffer[..injected.len];
+                let to = frame::parse(bytes).unwrap().dst;
+                let found = clients
+                    .iter_mut()
+                    .find(|it| it.mac == to && it.port == injected.meta.port);
+                if let Some(client) = found {
+                    client.receive(bytes);
+                }
+            }
+        }
+        for client in clients {
+            for bytes in std::mem::take(&mut client.out) {
+                let access = self.settings.ports[usize::from(client.port)]
+                    .access
+                    .unwrap();
+                let meta = |session| FrameMeta {
+                    port: client.port,
+                    class: match session {
+                        Some(_) => PuntClass::Ppp,
+                        None => PuntClass::Discovery,
+                    },
+                    session,
+                };
+                let (worker, meta) = match frame::parse(&bytes).unwrap().body {
+                    Body::Discovery { .. } => (client.mac.0[5] % 2, meta(None)),
+                    Body::Session { session_id, .. } => {
+                        let slot = SlotIndex::new(access, session_id);
+                        let session = reader.session(slot).unwrap().unwrap();
+                        if !matches!(
+                            session.state,
+                            SessionState::Negotiating | SessionState::Forwarding
+                        ) {
+                            continue;
+                        }
+                        let owner = reader.owner(slot).unwrap();
+                        (owner, meta(Some((slot, session.generation))))
+                    }
+                };
+                workers[usize::from(worker)]
+                    .punt(&meta, monotonic_ms(), &bytes)
+                    .unwrap();
+            }
+        }
+        for worker in workers {
+            worker.quiescent();
+            worker.heartbeat(monotonic_ms());
+            worker.pay_bell();
+        }
+    }
+
+    /// Turns until something is so.
+    pub(crate) fn until(
+        &mut self,
+        what: &str,
+        clients: &mut [Client],
+        mut so: impl FnMut(&Self, &[Client]) -> bool,
+    ) {
+        let start = Instant::now();
+        loop {
+            self.turn(clients);
+            if so(self, clients) {
+                return;
+            }
+            assert!(start.elapsed() < LIMIT, "{what}: {:#?}", self.sessions());
+            // A worker polls; so does this one, a little slower.
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    /// Dials all clients in and waits until their sessions forward.
+    pub(crate) fn dial(&mut self, clients: &mut [Client]) {
+        clients.iter_mut().for_each(Client::dial);
+        self.until("all up", clients, |world, clients| {
+            clients
+                .iter()
+                .all(|client| client.up && world.entry(client).state == SessionState::Forwarding)
+        });
+    }
+}

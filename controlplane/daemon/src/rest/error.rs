@@ -31,6 +31,10 @@ pub(crate) enum ApiError {
     Method,
     #[error("{0}")]
     BadQuery(String),
+    #[error("the body has more than {0} bytes; nothing here takes one")]
+    TooLarge(usize),
+    #[error("the request was not complete, or not fulfilled, in time")]
+    TimeLimit,
     #[error("{0}")]
     NotReady(String),
     #[error(transparent)]
@@ -47,6 +51,8 @@ impl ApiError {
             Self::NoSuchPath => (StatusCode::NOT_FOUND, "no_such_path"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::BadQuery(_) => (StatusCode::BAD_REQUEST, "bad_query"),
+            Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+            Self::TimeLimit => (StatusCode::GATEWAY_TIMEOUT, "time_limit"),
             Self::NotReady(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
             Self::Driver(AskError::Busy) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::Driver(AskError::Stuck) => (StatusCode::GATEWAY_TIMEOUT, "driver_stuck"),

@@ -121,6 +121,21 @@ fn limited(router: Router) -> Router {
             StatusCode::GATEWAY_TIMEOUT,
             TIME_LIMIT,
         ))
+        .layer(axum::middleware::map_response(in_json))
+}
+
+/// The limits above answer in their own words; clients are promised one shape.
+async fn in_json(response: Response) -> Response {
+    match response.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge(BODY_LIMIT).into_response(),
+        StatusCode::GATEWAY_TIMEOUT if !is_json(&response) => ApiError::TimeLimit.into_response(),
+        _ => response,
+    }
+}
+
+fn is_json(response: &Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
 
 /// Serves until `end` is ready; requests under way are finished.

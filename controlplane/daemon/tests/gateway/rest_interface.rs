@@ -340,7 +340,10 @@ fn what_does_not_exist_or_is_too_large_is_refused_in_json() {
         Some(&token),
         &[b'x'; 20_000],
     );
-    assert_eq!(answer.status, 413);
+    assert_eq!(
+        (answer.status, answer.error()),
+        (413, "body_too_large".to_owned())
+    );
 }
 
 #[test]

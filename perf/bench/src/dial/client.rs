@@ -85,8 +85,6 @@ pub(crate) enum EndCause {
     IpcpTimeout,
     /// No address agreed on, or IPCP Protocol-Rejected.
     IpcpRefused,
-    /// Progress everywhere but not up in time.
-    SetupTimeout,
     /// The peer sent Terminate-Request.
     PeerTerminated,
     /// The peer sent PADT.
@@ -108,7 +106,6 @@ impl EndCause {
             Self::PapRefused => "pap-refused",
             Self::IpcpTimeout => "ipcp-timeout",
             Self::IpcpRefused => "ipcp-refused",
-            Self::SetupTimeout => "setup-timeout",
             Self::PeerTerminated => "peer-terminate-request",
             Self::PeerPadt => "peer-padt",
             Self::HungUp => "hung-up",
@@ -332,11 +329,8 @@ impl Client {
         }) else {
             return;
         };
-        if cx.now >= self.started + cx.settings.setup_timeout && self.up_since.is_none() {
-            self.hang_up(EndCause::SetupTimeout, cx);
-            return;
-        }
-        if self.sent >= cx.settings.max_configure {
+        let late = cx.now >= self.started + cx.settings.setup_timeout && self.up_since.is_none();
+        if late || self.sent >= cx.settings.max_configure {
             self.hang_up(cause, cx);
             return;
         }

@@ -77,11 +77,10 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<5}{:>7.1} ns  ({:.1} to {:.1})  {:>6.0} clocks  {:>6.2} Mpps  {:>7.1} Gbit/s  {:>6.1} ns  {:>6.2}  {:>6.3}",
+            "{:<10}{:>8.1}{:>16}{:>8.0}{:>8.2}{:>10.1}{:>13.1}{:>8.2}{:>13.3}",
             self.direction,
             self.ns_per_packet,
-            self.p10_ns,
-            self.p90_ns,
+            format!("{:.1} to {:.1}", self.p10_ns, self.p90_ns),
             self.clocks_per_packet,
             self.mpps,
             self.gbps_ip,
@@ -102,7 +101,7 @@ impl Figures {
              Gbit/s: {}\n\
              timed: {}\n\
              MAC forward: {}\n\n\
-             {:<5}{:>10}{:>19}{:>14}{:>12}{:>16}{:>12}{:>7}{:>9}",
+             {:<10}{:>8}{:>16}{:>8}{:>8}{:>10}{:>13}{:>8}{:>13}",
             self.sessions,
             self.flows,
             self.destinations,
@@ -116,15 +115,15 @@ impl Figures {
             self.layer,
             self.timed,
             self.reference,
-            "",
-            "per packet",
-            "",
-            "",
-            "",
-            "of IP",
-            "MAC fwd",
+            "direction",
+            "ns",
+            "p10 to p90",
+            "clocks",
+            "Mpps",
+            "Gbit/s",
+            "MAC fwd ns",
             "ratio",
-            "allocs",
+            "allocations",
         )
     }
 }

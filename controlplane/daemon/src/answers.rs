@@ -98,7 +98,7 @@ fn sessions(driver: &Driver, filter: &SessionFilter, window: Window) -> Page<Ses
 fn status(driver: &Driver, clock: Clock) -> Status {
     let now = clock.monotonic_ms;
     let dataplane = driver.publisher.dataplane_status();
-    let (workers, drops) = workers(driver, now);
+    let (workers, drops) = workers(driver, dataplane.alive, now);
     let counters = driver.engine_counters();
     Status {
         dataplane: DataplaneView {
@@ -123,7 +123,7 @@ fn status(driver: &Driver, clock: Clock) -> Status {
     }
 }
 
-fn workers(driver: &Driver, now: u64) -> (Vec<WorkerView>, Vec<DropView>) {
+fn workers(driver: &Driver, alive: bool, now: u64) -> (Vec<WorkerView>, Vec<DropView>) {
     let count = driver.workers();
     let statuses: Vec<_> = (0..=count)
         .filter_map(|worker| driver.publisher.worker_status(worker))
@@ -131,14 +131,17 @@ fn workers(driver: &Driver, now: u64) -> (Vec<WorkerView>, Vec<DropView>) {
     let views = (0u8..).zip(&statuses).map(|(worker, status)| {
         let is_host = worker == count;
         let value = |counter: Counter| status.counters.get(counter.index()).copied().unwrap_or(0);
+        // Workers of a process that was killed are still marked as present.
+        let present = alive && (is_host || status.present);
         WorkerView {
             worker: match is_host {
                 true => "host".to_owned(),
                 false => worker.to_string(),
             },
-            present: status.present,
-            core: status.present.then_some(status.core),
-            heartbeat_ms_ago: (status.present).then(|| now.saturating_sub(status.heartbeat_ms)),
+            present,
+            core: (present && !is_host).then_some(status.core),
+            heartbeat_ms_ago: (present && !is_host)
+                .then(|| now.saturating_sub(status.heartbeat_ms)),
             sessions: driver.sessions.owned_by(worker),
             nat_mappings: status.nat_mappings,
             rings: RingsView {

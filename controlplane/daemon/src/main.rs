@@ -17,6 +17,7 @@
 //!
 //! On SIGTERM sessions stay in shared memory: their traffic goes on, and the next start adopts them.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -76,6 +77,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(level)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -92,12 +92,14 @@ struct Watcher<'a> {
     setup: TwinSetup,
     resolver: Resolver,
     sent: Mirror,
-    connection: tokio::task::JoinHandle<()>,
+    connections: [tokio::task::JoinHandle<()>; 2],
 }
 
 impl Drop for Watcher<'_> {
     fn drop(&mut self) {
-        self.connection.abort();
+        for connection in &self.connections {
+            connection.abort();
+        }
     }
 }
 
@@ -118,7 +120,10 @@ impl<'a> Watcher<'a> {
             MulticastGroup::Ipv4Route,
             MulticastGroup::Neigh,
         ];
-        let (connection, handle, messages) = rtnetlink::new_multicast_connection(&groups)?;
+        // Two sockets: on one alone, what the kernel tells of a change made by our own request would be taken for the
+        // answer to the request.
+        let (listening, _, messages) = rtnetlink::new_multicast_connection(&groups)?;
+        let (asking, handle, _) = rtnetlink::new_connection()?;
         Ok(Self {
             ports,
             driver,
@@ -128,7 +133,7 @@ impl<'a> Watcher<'a> {
             resolver: Resolver::new(handle.clone()),
             handle,
             sent: Mirror::default(),
-            connection: tokio::spawn(connection),
+            connections: [tokio::spawn(listening), tokio::spawn(asking)],
         })
     }
 

@@ -240,7 +240,9 @@ fn discovery_is_answered_when_the_dataplane_has_told_the_ports_address() {
     });
     world.publish_ports(1);
     world.dial(&mut clients);
-    assert_eq!(world.counted("dataplane_started"), 1);
+    world.until("start noticed", &mut clients, |world, _| {
+        world.counted("dataplane_started") == 1
+    });
     // Counters go on over the change of the engine.
     assert_eq!(world.engine_counted("outcome", "padi"), 2);
 }

@@ -28,9 +28,9 @@ fn run(command: &str) {
 }
 
 impl Namespaces {
-    fn new() -> Self {
-        let gateway = format!("ctl-gw-{}", std::process::id());
-        let router = format!("ctl-rt-{}", std::process::id());
+    fn new(name: &str) -> Self {
+        let gateway = format!("ctl-gw-{name}-{}", std::process::id());
+        let router = format!("ctl-rt-{name}-{}", std::process::id());
         run(&format!("ip netns add {gateway}"));
         run(&format!("ip netns add {router}"));
         Self { gateway, router }
@@ -53,6 +53,14 @@ impl Namespaces {
         self.router("addr add 192.0.2.1/24 dev uplink");
         self.router("addr add 192.0.2.77/24 dev uplink");
         self.router("link set uplink up");
+    }
+
+    fn is_link_up(&self) -> bool {
+        let arguments = ["-n", &self.gateway, "link", "show", "core0"];
+        let output = Command::new("ip").args(arguments).output().unwrap();
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .contains("state UP")
     }
 
     fn unplug(&self) {
@@ -119,13 +127,37 @@ fn is_resolved(adjacency: Adjacency) -> bool {
     matches!(adjacency, Adjacency::Neighbour { port: 1, .. })
 }
 
-#[test]
-fn the_kernels_tables_on_the_twin_are_mirrored_as_they_change() {
+/// The core port with an address and a default route.
+fn config() -> String {
     let twin =
         "device: net_null1, addresses: [192.0.2.2/24], routes: [{to: default, via: 192.0.2.1}]";
-    let config = CONFIG.replace("device: net_null1", twin);
-    let namespaces = Namespaces::new();
-    let mut world = World::new(&config);
+    CONFIG.replace("device: net_null1", twin)
+}
+
+#[test]
+fn what_control_itself_puts_on_a_twin_that_is_up_is_mirrored() {
+    let namespaces = Namespaces::new("own");
+    namespaces.plug();
+    namespaces.gateway("link set core0 up");
+    // Whatever the kernel has to tell of the link itself is over before the watcher starts.
+    while !namespaces.is_link_up() {
+        std::thread::yield_now();
+    }
+    let mut world = World::new(&config());
+    let reader = world.reader();
+    let mut nobody: [Client; 0] = [];
+    let _watcher = namespaces.watch(&mut world);
+    world.until("default route", &mut nobody, |_, _| {
+        is_resolved(lookup(&reader, "8.8.8.8"))
+    });
+    // The gateway is on link as well, and known.
+    assert!(is_resolved(lookup(&reader, "192.0.2.1")));
+}
+
+#[test]
+fn the_kernels_tables_on_the_twin_are_mirrored_as_they_change() {
+    let namespaces = Namespaces::new("changes");
+    let mut world = World::new(&config());
     let reader = world.reader();
     let mut nobody: [Client; 0] = [];
     let _watcher = namespaces.watch(&mut world);

@@ -128,6 +128,11 @@ fn of_status(status: &Status, settings: &Settings) -> Vec<Component> {
             Grade::Degraded,
             "the kernel's routes are not mirrored at the moment",
         ),
+        (true, _) if routes.full => component(
+            "routes",
+            Grade::Degraded,
+            "the kernel has more routes than the shared memory holds: its latest state is not used",
+        ),
         (true, 0) => component("routes", Grade::Ok, format!("{} mirrored", routes.routes)),
         // A gateway that does not answer is what an operator has to know of; traffic to others goes on.
         (true, n) => component(

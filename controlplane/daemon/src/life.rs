@@ -24,7 +24,11 @@ use crate::tally::Count;
 pub(crate) struct Waiting {
     next: u64,
     requests: HashMap<RequestId, (SessionRef, u32)>,
+    warn_again_ms: u64,
 }
+
+/// Time between two warnings that a pool is empty, milliseconds.
+const WARN_INTERVAL_MS: u64 = 10_000;
 
 impl Driver {
     /// Handles all events of the engine and all answers of the authenticator, in order, until there are none.
@@ -160,7 +164,12 @@ impl Driver {
                             GrantError::Address(_) => Count::PoolEmpty,
                             GrantError::Block(_) => Count::BlocksEmpty,
                         });
-                        tracing::warn!(%session, user, %error, "subscriber refused");
+                        tracing::debug!(%session, user, %error, "subscriber refused");
+                        // Refused subscribers come again and again; saying it now and then is enough.
+                        if clock.monotonic_ms >= self.waiting.warn_again_ms {
+                            self.waiting.warn_again_ms = clock.monotonic_ms + WARN_INTERVAL_MS;
+                            tracing::warn!(%error, "subscribers are refused");
+                        }
                         (
                             reject(RejectCause::PoolEmpty, b"no address available"),
                             None,

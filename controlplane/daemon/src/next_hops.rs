@@ -26,6 +26,7 @@ pub(crate) struct NextHops {
     free: BTreeSet<NextHopId>,
     retired: VecDeque<Retired>,
     synchronised: bool,
+    full: bool,
 }
 
 impl NextHops {
@@ -119,14 +120,17 @@ impl NextHops {
                 }
             }
         }
+        let was_full = std::mem::replace(&mut self.full, full);
         if full {
-            // Nothing is retired then: the routes that stay published may use it.
             tally.add(Count::RoutesFull);
-            tracing::error!(
-                routes = mirror.routes.len(),
-                next_hops = wanted.len(),
-                "the kernel has more routes or next hops than the shared memory holds"
-            );
+            if !was_full {
+                tracing::error!(
+                    routes = mirror.routes.len(),
+                    next_hops = wanted.len(),
+                    "the kernel has more routes or next hops than the shared memory holds"
+                );
+            }
+            // Nothing is retired: the routes that stay published may use it.
             return;
         }
         let unused = self
@@ -179,6 +183,7 @@ impl NextHops {
                 .filter(|a| matches!(a, Adjacency::Unresolved { .. }))
                 .count(),
             in_fib: publisher.routes_in_fib(),
+            full: self.full,
         }
     }
 }
@@ -257,6 +262,30 @@ mod tests {
         assert_eq!(default_route(&reader), (id, resolved));
         assert_eq!(reader.refresh_routes(0, &mut Vec::new()), version);
         assert_eq!(tally, Tally::default());
+    }
+
+    #[test]
+    fn more_routes_than_fit_are_said_and_leave_what_is_published() {
+        let small = Capacities {
+            routes: 2,
+            ..Capacities::of_gateway(1, 2, 1, 0, 0)
+        };
+        let (_dataplane, mut publisher) = Dataplane::in_process(small).unwrap();
+        let reader = publisher.reader();
+        let mut tally = Tally::default();
+        let mut next_hops = NextHops::recover(&publisher);
+        next_hops.apply(&mirror(Some(via())), &mut publisher, &mut tally);
+        let before = default_route(&reader);
+        let mut more = mirror(Some(Target::Blackhole));
+        more.routes
+            .insert((Ipv4Addr::new(203, 0, 113, 0), 24), Target::Blackhole);
+        next_hops.apply(&more, &mut publisher, &mut tally);
+        assert!(next_hops.view(&publisher).full);
+        assert_eq!(tally.get(Count::RoutesFull), 1);
+        assert_eq!(default_route(&reader), before);
+        next_hops.apply(&mirror(Some(Target::Blackhole)), &mut publisher, &mut tally);
+        assert!(!next_hops.view(&publisher).full);
+        assert_eq!(default_route(&reader).1, Adjacency::Blackhole);
     }
 
     #[test]

@@ -173,4 +173,6 @@ pub struct RoutesView {
     pub unresolved: usize,
     /// Whether the dataplane forwards by them already.
     pub in_fib: bool,
+    /// Whether the kernel has more than the shared memory holds, so that its latest state is not published.
+    pub full: bool,
 }

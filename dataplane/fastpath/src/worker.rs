@@ -53,7 +53,8 @@ pub(crate) struct Stages {
 
 impl FastPath {
     /// Takes over the worker's side of the shared memory and recovers the NAT mappings of its sessions from there.
-    /// [`Worker::enter`] has been called. `now_ms` is CLOCK_MONOTONIC in milliseconds.
+    /// Called on the worker's own, pinned thread (the tables' memory comes from its NUMA node), after
+    /// [`Worker::enter`]. `now_ms` is CLOCK_MONOTONIC in milliseconds.
     #[must_use]
     pub fn new(shm: Worker, settings: &Settings, now_ms: u64) -> Self {
         let slots = shm.reader().capacities().session_slots();

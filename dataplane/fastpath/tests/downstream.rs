@@ -1,6 +1,8 @@
 //! Downstream: bytes in, bytes or a named reason out.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod support;
+
 use std::net::Ipv4Addr;
 
 use bng_fastpath::testing::{
@@ -13,6 +15,8 @@ use bng_wire::ethernet::ethertype;
 use bng_wire::l4::icmp_type::{TIME_EXCEEDED, UNREACHABLE};
 use bng_wire::pppoe::protocol;
 use bng_wire::{MacAddr, ipv4 as ip};
+
+use support::{Way, edited, expect_drop};
 
 const SLOT: SlotIndex = World::slot(0);
 const INSIDE_PORT: u16 = 5_000;
@@ -43,15 +47,6 @@ fn map(world: &mut World, session: &Session, packet: &[u8]) -> (Ipv4Addr, u16) {
     )
 }
 
-fn edited(mut packet: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
-    packet[at] = value;
-    packet[10..12].fill(0);
-    let len = (usize::from(packet[0] & 15) * 4).min(packet.len());
-    let check = bng_wire::checksum::checksum(&packet[..len]);
-    packet[10..12].copy_from_slice(&check.to_be_bytes());
-    packet
-}
-
 /// One packet from the core; what the subscriber's port sends, or the other verdict.
 fn deliver(world: &mut World, packet: &[u8]) -> Result<Vec<u8>, Verdict> {
     let buf = world.from_core(packet);
@@ -59,31 +54,6 @@ fn deliver(world: &mut World, packet: &[u8]) -> Result<Vec<u8>, Verdict> {
         (Verdict::Forward { port: 0 }, buf) => Ok(buf.data().to_vec()),
         (other, _) => Err(other),
     }
-}
-
-fn expect_drop(name: &str, world: &mut World, buf: &TestBuf, reason: Counter) {
-    let copies = 3;
-    let before = world.counted(0);
-    let of = |counts: &[(Counter, u64)]| counts.iter().find(|c| c.0 == reason).map_or(0, |c| c.1);
-    let stats = world.publisher.session_stats(SLOT);
-    let out = world.downstream(0, vec![buf.clone(); copies], Origin::Port);
-    for (verdict, _) in &out {
-        assert_eq!(*verdict, Verdict::Drop(reason), "{name}");
-    }
-    let mut after = world.counted(0);
-    assert_eq!(
-        of(&after),
-        of(&before) + copies as u64,
-        "{name}: counted once each"
-    );
-    after.retain(|c| c.0 != reason);
-    let others: Vec<_> = before.into_iter().filter(|c| c.0 != reason).collect();
-    assert_eq!(after, others, "{name}: nothing else counted");
-    assert_eq!(
-        world.publisher.session_stats(SLOT),
-        stats,
-        "{name}: no session counter moved"
-    );
 }
 
 #[test]
@@ -322,7 +292,7 @@ fn every_defect_has_its_own_reason() {
         ("cut in the payload", cut(47), Counter::Ipv4Truncated),
     ];
     for (name, buf, reason) in cases {
-        expect_drop(name, &mut world, &buf, reason);
+        expect_drop(name, &mut world, Way::Down, &buf, reason);
     }
     let mut tags = vec![0; 12];
     tags[..6].copy_from_slice(&World::port_mac(2).0);
@@ -330,6 +300,7 @@ fn every_defect_has_its_own_reason() {
     expect_drop(
         "three tags",
         &mut world,
+        Way::Down,
         &TestBuf::new(2, &tags),
         Counter::TooManyTags,
     );
@@ -486,10 +457,16 @@ fn every_defect_has_its_own_reason() {
     ];
     for (name, packet, reason) in packets {
         let buf = world.from_core(&packet);
-        expect_drop(name, &mut world, &buf, reason);
+        expect_drop(name, &mut world, Way::Down, &buf, reason);
     }
     let tight = TestBuf::with_headroom(2, frame.data(), 15);
-    expect_drop("headroom", &mut world, &tight, Counter::HeadroomMissing);
+    expect_drop(
+        "headroom",
+        &mut world,
+        Way::Down,
+        &tight,
+        Counter::HeadroomMissing,
+    );
     let enough = TestBuf::with_headroom(2, frame.data(), 16);
     assert_eq!(
         world.downstream(0, vec![enough], Origin::Port)[0].0,
@@ -503,16 +480,40 @@ fn every_defect_has_its_own_reason() {
             ..session
         },
     );
-    expect_drop("not open", &mut world, &frame, Counter::SessionNotOpen);
+    expect_drop(
+        "not open",
+        &mut world,
+        Way::Down,
+        &frame,
+        Counter::SessionNotOpen,
+    );
     world.update(SLOT, session);
     assert!(deliver(&mut world, &good).is_ok());
     world.publisher.withdraw_session(SLOT).unwrap();
-    expect_drop("withdrawn", &mut world, &frame, Counter::NatNoMapping);
+    expect_drop(
+        "withdrawn",
+        &mut world,
+        Way::Down,
+        &frame,
+        Counter::NatNoMapping,
+    );
     world.publisher.free_session(SLOT).unwrap();
-    expect_drop("freed", &mut world, &frame, Counter::NatNoMapping);
+    expect_drop(
+        "freed",
+        &mut world,
+        Way::Down,
+        &frame,
+        Counter::NatNoMapping,
+    );
     // The next session in the slot has the same block, but not the old mapping.
     world.open(0);
-    expect_drop("next session", &mut world, &frame, Counter::NatNoMapping);
+    expect_drop(
+        "next session",
+        &mut world,
+        Way::Down,
+        &frame,
+        Counter::NatNoMapping,
+    );
 }
 
 #[test]
@@ -564,10 +565,22 @@ fn a_routed_subscriber_gets_any_packet_untranslated() {
             ..session
         },
     );
-    expect_drop("other address", &mut world, &buf, Counter::SessionUnknown);
+    expect_drop(
+        "other address",
+        &mut world,
+        Way::Down,
+        &buf,
+        Counter::SessionUnknown,
+    );
     world.update(SLOT, session);
     world.close(SLOT);
-    expect_drop("closed", &mut world, &buf, Counter::SessionUnknown);
+    expect_drop(
+        "closed",
+        &mut world,
+        Way::Down,
+        &buf,
+        Counter::SessionUnknown,
+    );
     world.publish(
         SLOT,
         Session {
@@ -575,5 +588,11 @@ fn a_routed_subscriber_gets_any_packet_untranslated() {
             ..session
         },
     );
-    expect_drop("later session", &mut world, &buf, Counter::SessionUnknown);
+    expect_drop(
+        "later session",
+        &mut world,
+        Way::Down,
+        &buf,
+        Counter::SessionUnknown,
+    );
 }

@@ -276,7 +276,7 @@ pub fn parse_embedded(bytes: &[u8]) -> Result<Ipv4, Ipv4Error> {
     })
 }
 
-/// What [`write`] puts into a fresh header; the rest is fixed (no options, no fragment).
+/// What [`write()`] puts into a fresh header; the rest is fixed (no options, no fragment).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewIpv4 {
     /// Source address.

@@ -13,8 +13,8 @@ use bng_pppoe::{
 use bng_wire::pppoe::protocol;
 use bng_wire::{MacAddr, VlanStack};
 
-use super::client::{ClientSettings, EndCause, Phase};
 use super::emulator::{Emulator, Plan, Stage, TrafficPlan};
+use super::subscriber::{ClientSettings, EndCause, Phase};
 use crate::probe::{Probe, StreamReport};
 use crate::sequence::SequenceTracker;
 

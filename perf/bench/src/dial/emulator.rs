@@ -9,7 +9,8 @@ use bng_wire::MacAddr;
 use bng_wire::pppoe::protocol;
 use hdrhistogram::Histogram;
 
-use super::client::{Client, ClientCounters, ClientSettings, Context, EndCause, Identity, Phase};
+use super::client::{Client, Context};
+use super::subscriber::{ClientCounters, ClientSettings, EndCause, Identity, Phase};
 use super::timers::Timers;
 use super::traffic::{Account, Stream, datagram};
 use crate::pacing::Pacer;

@@ -19,10 +19,10 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::probe::HEADER_LEN;
-use client::ClientSettings;
 use emulator::{Emulator, MAX_INDEX, Plan, Stage, TrafficPlan};
 use link::{BACKLOG, Link};
 use report::Report;
+use subscriber::ClientSettings;
 
 mod client;
 mod emulator;
@@ -30,6 +30,7 @@ mod link;
 mod negotiation;
 mod parameters;
 mod report;
+mod subscriber;
 mod timers;
 mod traffic;
 

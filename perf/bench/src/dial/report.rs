@@ -7,9 +7,9 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::client::EndCause;
 use super::emulator::Emulator;
 use super::link::Link;
+use super::subscriber::EndCause;
 
 /// Spread of a time.
 #[derive(Debug, Serialize)]

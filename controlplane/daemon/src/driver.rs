@@ -227,6 +227,10 @@ impl Driver {
         let Some(access) = port.and_then(|port| port.access) else {
             return self.tally.add(Count::PuntPortUnknown);
         };
+        if self.engine.config().ports[usize::from(access)].mac == settings::placeholder_mac(access)
+        {
+            return self.tally.add(Count::PuntNoMac);
+        }
         if let Some((slot, generation)) = frame.meta.session {
             let live = self.sessions.at(slot);
             if live.is_none_or(|live| live.generation != generation) {

@@ -173,8 +173,8 @@ async fn attach(config: &Config, settings: &Settings, link: &Link) -> anyhow::Re
             Err(error @ AttachError::Mismatch { .. }) => {
                 let reason = error.to_string();
                 if reason != told {
-                    tracing::error!("{reason}");
                     link.set_waiting(reason.clone());
+                    tracing::error!("{reason}");
                     told = reason;
                 }
                 tokio::time::sleep(ATTACH_RETRY).await;

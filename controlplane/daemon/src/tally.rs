@@ -44,6 +44,7 @@ tally! {
     ResolveAsked = "resolve_asked", "Neighbours workers asked to have resolved.";
     EventUnknown = "event_unknown", "Worker events of a kind this version does not know.";
     PuntPortUnknown = "punt_port_unknown", "Punted frames dropped: not from an access port.";
+    PuntNoMac = "punt_no_mac", "Punted frames dropped: the dataplane has not told the port's MAC address yet.";
     PuntStale = "punt_stale", "Punted frames dropped: their session is gone.";
     RingCorrupt = "ring_corrupt", "Rings from workers emptied because an index was nonsense.";
     InjectQueueFull = "inject_queue_full", "Frames dropped: a worker took none for long and the queue before its ring is full.";

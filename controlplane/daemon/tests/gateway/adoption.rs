@@ -193,5 +193,7 @@ fn ports_with_other_addresses_after_a_restart_keep_the_sessions() {
         clients[0].echoes > echoes
     });
     assert_eq!(world.history().items[0].cause, "port_changed");
+    // The counters of the engine before the change go on.
+    assert_eq!(world.engine_counted("outcome", "padi"), 2);
     world.dial(&mut clients[1..]);
 }

@@ -346,6 +346,24 @@ fn what_does_not_exist_or_is_too_large_is_refused_in_json() {
     );
 }
 
+/// What operators read about this interface.
+const DOCUMENT: &str = include_str!("../../../../docs/rest.md");
+
+#[test]
+fn every_metric_is_documented() {
+    let world = World::new(CONFIG);
+    let served = Served::of(&world);
+    let metrics = served.request("GET", "/metrics", None, b"").body;
+    let types = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "));
+    let names: Vec<_> = types.map(|line| line.split(' ').next().unwrap()).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        assert!(DOCUMENT.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
 #[test]
 fn the_description_lists_every_path() {
     let world = World::new(CONFIG);
@@ -368,6 +386,9 @@ fn the_description_lists_every_path() {
             "/api/v1/workers"
         ]
     );
+    for path in listed {
+        assert!(DOCUMENT.contains(&format!("`GET {path}`")), "{path}");
+    }
     assert!(paths["/api/v1/sessions/{id}"]["delete"].is_object());
     assert!(description["components"]["schemas"]["Error"].is_object());
     assert!(served.runtime.metrics().num_workers() > 0);

@@ -132,7 +132,8 @@ fn show(steps: &mut Steps, slot: &mut Option<Lab>, keep: bool) -> anyhow::Result
     let (status, text) = lab.api().get_raw("/metrics")?;
     ensure!(status == 200, "/metrics answered {status}");
     let wanted = |line: &&str| {
-        !line.starts_with('#') && (line.contains("sessions") || line.contains("packets"))
+        (line.starts_with("bng_sessions") || line.starts_with("bng_packets_total"))
+            && !line.ends_with(" 0")
     };
     note(text.lines().filter(wanted).collect::<Vec<_>>().join("\n"));
 

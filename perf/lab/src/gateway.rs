@@ -55,6 +55,8 @@ pub struct GatewayConfig {
     pub nat_pool: (Ipv4Addr, u8),
     /// Ports of one block, a power of two.
     pub block_size: u16,
+    /// Whether there is a second access port, `access1`, on a TAP device that [`crate::Lab::injector`] makes.
+    pub injected_port: bool,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub log_level: &'static str,
 }
@@ -73,6 +75,7 @@ impl Default for GatewayConfig {
             subscriber_pool: (Ipv4Addr::new(100, 64, 0, 0), 22),
             nat_pool: (Ipv4Addr::new(203, 0, 113, 0), 28),
             block_size: 512,
+            injected_port: false,
             log_level: "info",
         }
     }
@@ -117,7 +120,7 @@ dataplane:
       addresses: [{core}/24]
       routes:
         - {{ to: default, via: {router} }}
-pppoe:
+{injected}pppoe:
   ac_name: lab
   padi_per_second_per_mac: {padi}
   echo: {{ interval_s: {echo}, failures: {failures} }}
@@ -147,6 +150,7 @@ auth:
             queues = self.workers,
             core = addresses::GATEWAY_CORE,
             router = addresses::ROUTER,
+            injected = self.injected_port_yaml(),
             padi = self.padi_per_second_per_mac,
             echo = self.echo_interval_s,
             failures = self.echo_failures,
@@ -156,6 +160,25 @@ auth:
             token = dir.join("token").display(),
             level = self.log_level,
         );
+        self.write_users(&mut text);
+        text
+    }
+
+    fn injected_port_yaml(&self) -> String {
+        if !self.injected_port {
+            return String::new();
+        }
+        let queues = self.workers;
+        format!(
+            "    - name: access1
+      role: access
+      device: net_af_packet2,iface={INJECT_TAP},qpairs={queues},framecnt=4096
+      mtu: 1500
+"
+        )
+    }
+
+    fn write_users(&self, text: &mut String) {
         for user in &self.users {
             let _ = writeln!(
                 text,
@@ -163,9 +186,11 @@ auth:
                 user.name, user.password
             );
         }
-        text
     }
 }
+
+/// TAP device of the second access port.
+pub(crate) const INJECT_TAP: &str = "tap-access1";
 
 /// Free 2 MiB hugepages on a mounted hugetlbfs, in MiB. With too few the lab's dataplane runs without (`--no-huge`).
 fn hugepages_free_mib() -> u64 {

@@ -1,4 +1,7 @@
-//! Raw frames into the access network, and what comes back.
+//! Raw frames into an access port, and what comes back.
+//!
+//! The port's DPDK device is a packet socket on the TAP itself: a bridge in between would drop frames of the kind that is worth
+//! injecting (with bridge netfilter in the kernel, every PPPoE frame shorter than its headers).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -9,7 +12,7 @@ use crate::error::{Context, Result};
 use crate::namespace::Namespace;
 use crate::process::wait_readable;
 
-/// A TAP device held open by this process: what is sent appears on the wire as it is.
+/// A TAP device held open by this process: what is sent arrives on it as it is.
 pub struct Injector {
     device: SyncDevice,
     /// A second descriptor of the same TAP, for polling.
@@ -17,17 +20,16 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// Creates the TAP device `name` in `namespace` and makes it a port of `bridge`.
+    /// Creates the TAP device `name` in `namespace`, up.
     ///
     /// # Errors
     /// When the device cannot be created.
-    pub fn create(namespace: &Namespace, name: &str, bridge: &str, mtu: u16) -> Result<Self> {
+    pub fn create(namespace: &Namespace, name: &str) -> Result<Self> {
         let device = namespace
             .within(|| {
                 DeviceBuilder::new()
                     .name(name)
                     .layer(Layer::L2)
-                    .mtu(mtu)
                     .build_sync()
             })?
             .context(|| format!("create TAP {name}"))?;
@@ -38,8 +40,6 @@ impl Injector {
             .as_fd()
             .try_clone_to_owned()
             .context(|| format!("watch TAP {name}"))?;
-        namespace.bridge_port(bridge, name)?;
-        namespace.ip(&format!("link set {name} up"))?;
         Ok(Self { device, handle })
     }
 

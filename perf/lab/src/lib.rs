@@ -6,8 +6,8 @@
 //!  | client (UML) -- tap0 -+ |         |        bng-dataplane         |         |  core0  198.51.100.2  |
 //!  | tools  -- emu0==emu1 -+ | access0 |  access port     core port   | veth    |  lo     192.0.2.80    |
 //!  |                 bridge +-=========-+ veth-access0  veth-core0 ====+=========+  web server           |
-//!  | injected frames - tap -+ |         |  TAP twin core0 198.51.100.1 |         |                       |
-//!  +-------------------------+         |        bng-controlplane      |         +-----------------------+
+//!  +-------------------------+         |  TAP twin core0 198.51.100.1 |         +-----------------------+
+//!                                      |        bng-controlplane      |
 //!                                      +------------------------------+
 //! ```
 //!
@@ -40,6 +40,6 @@ pub use inject::Injector;
 pub use namespace::Namespace;
 pub use process::Process;
 pub use topology::{
-    ACCESS_INTERFACE, CORE_INTERFACE, EMULATOR_INTERFACE, Lab, Programs, addresses,
+    ACCESS_INTERFACE, CORE_INTERFACE, EMULATOR_INTERFACE, Lab, Launch, Programs, addresses,
 };
 pub use wait::wait_until;

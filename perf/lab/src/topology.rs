@@ -1,5 +1,6 @@
 //! The lab as a whole: three namespaces, their links, and the processes in them.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use crate::api::Api;
 use crate::capture::Capture;
 use crate::cleanup::Registration;
 use crate::error::{Context, LabError, Result};
-use crate::gateway::{Daemon, GatewayConfig};
+use crate::gateway::{Daemon, GatewayConfig, INJECT_TAP};
 use crate::guest::{GuestKernel, GuestNic, UmlGuest};
 use crate::inject::Injector;
 use crate::namespace::Namespace;
@@ -89,6 +90,50 @@ impl Programs {
             path,
             remedy: "`make build` builds it; BNG_BIN_DIR names another directory",
         })
+    }
+}
+
+/// A daemon that was started and may not be ready yet.
+#[derive(Debug)]
+pub struct Launch<'lab> {
+    process: &'lab mut Process,
+    notify: UnixDatagram,
+    /// Where its part of the log begins.
+    mark: u64,
+}
+
+impl Launch<'_> {
+    /// Waits until the daemon says that it is ready, on standard error and to its service manager (sd_notify(3)).
+    ///
+    /// # Errors
+    /// With the end of its log when it ends or does not get ready.
+    pub fn wait_ready(self) -> Result<()> {
+        let name = self.process.name().to_owned();
+        self.process
+            .wait_for_log(&format!("{name}: ready"), self.mark, READY_LIMIT)?;
+        self.notify
+            .set_read_timeout(Some(READY_LIMIT))
+            .context(|| "set a time limit".to_owned())?;
+        let mut message = [0u8; 4096];
+        while let Ok(length) = self.notify.recv(&mut message) {
+            if String::from_utf8_lossy(&message[..length])
+                .lines()
+                .any(|line| line == "READY=1")
+            {
+                return Ok(());
+            }
+        }
+        Err(self
+            .process
+            .timeout(&format!("READY=1 from {name}"), READY_LIMIT))
+    }
+
+    /// Waits until its log says `text`.
+    ///
+    /// # Errors
+    /// As [`Process::wait_for_log`].
+    pub fn wait_for_log(&mut self, text: &str, limit: Duration) -> Result<String> {
+        self.process.wait_for_log(text, self.mark, limit)
     }
 }
 
@@ -263,39 +308,33 @@ impl Lab {
     /// # Errors
     /// With the end of its log when it ends or does not get ready.
     pub fn start(&mut self, daemon: Daemon) -> Result<()> {
+        self.launch(daemon)?.wait_ready()
+    }
+
+    /// Starts a daemon without waiting for anything; [`Launch::wait_ready`] does.
+    ///
+    /// # Errors
+    /// When the program is missing.
+    pub fn launch(&mut self, daemon: Daemon) -> Result<Launch<'_>> {
         let name = daemon.program();
         let mut command = Command::new(self.programs.find(name)?);
         command.arg("--config").arg(self.config_file());
-        let socket_path = self.dir().join(format!("{name}.notify"));
-        let _ = std::fs::remove_file(&socket_path);
-        let socket = std::os::unix::net::UnixDatagram::bind(&socket_path)
-            .context(|| format!("create {}", socket_path.display()))?;
-        socket
-            .set_read_timeout(Some(READY_LIMIT))
-            .context(|| "set a time limit".to_owned())?;
-        command.env("NOTIFY_SOCKET", &socket_path);
-
+        let path = self.dir().join(format!("{name}.notify"));
+        // Left from its last start.
+        let _ = std::fs::remove_file(&path);
+        let notify = UnixDatagram::bind(&path).context(|| format!("create {}", path.display()))?;
+        command.env("NOTIFY_SOCKET", &path);
         let mark = self
             .dir()
             .join(format!("{name}.log"))
             .metadata()
             .map_or(0, |meta| meta.len());
-        let mut process = Process::start(&self.gateway, self.dir(), name, command)?;
-        process.wait_for_log(&format!("{name}: ready"), mark, READY_LIMIT)?;
-        loop {
-            let mut message = [0u8; 4096];
-            match socket.recv(&mut message) {
-                Ok(length) => {
-                    let text = String::from_utf8_lossy(&message[..length]);
-                    if text.lines().any(|line| line == "READY=1") {
-                        break;
-                    }
-                }
-                Err(_) => return Err(process.timeout(&format!("READY=1 from {name}"), READY_LIMIT)),
-            }
-        }
-        *self.slot(daemon) = Some(process);
-        Ok(())
+        let process = Process::start(&self.gateway, self.dir(), name, command)?;
+        Ok(Launch {
+            process: self.slot(daemon).insert(process),
+            notify,
+            mark,
+        })
     }
 
     /// A running daemon.
@@ -444,12 +483,21 @@ impl Lab {
         Capture::start(&self.internet, CORE_INTERFACE, self.dir(), "core")
     }
 
-    /// A device to put raw frames on the access network.
+    /// The outer end of access port `access1`, for raw frames. To be made before the dataplane starts, with
+    /// [`GatewayConfig::injected_port`].
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// When the device cannot be created.
     pub fn injector(&self) -> Result<Injector> {
-        Injector::create(&self.subscriber, "inject0", BRIDGE, ACCESS_MTU)
+        Injector::create(&self.gateway, INJECT_TAP)
+    }
+
+    /// MAC address of access port `access1`.
+    ///
+    /// # Errors
+    /// When [`Lab::injector`] was not called.
+    pub fn injected_port_mac(&self) -> Result<[u8; 6]> {
+        self.gateway.mac(INJECT_TAP)
     }
 
     /// The last lines of every log of the lab, for a person to read after a failure.

@@ -5,8 +5,8 @@ mod running_gateway;
 
 use std::collections::BTreeMap;
 
-use bng_lab::{GatewayConfig, wait_until};
-use running_gateway::{LIMIT, drops_since, engine_drops_since, sessions, start};
+use bng_lab::{Daemon, GatewayConfig, Lab, Programs, wait_until};
+use running_gateway::{LIMIT, drops_since, engine_drops_since, sessions};
 
 const CLIENT: [u8; 6] = [0x02, 0, 0, 0, 0, 0x66];
 const BROADCAST: [u8; 6] = [0xff; 6];
@@ -41,8 +41,8 @@ fn for_the_dataplane(port: [u8; 6]) -> Vec<(&'static str, Vec<u8>)> {
     let session = |payload: &[u8]| to_port(SESSION, payload);
     let ip_of_nobody = pppoe(0x11, 0, 7, 22, &[&[0x00, 0x21][..], &[0x45; 20]].concat());
     vec![
-        // The kernel takes the outer tag off and refuses a frame that ends in it, so the cut is in the inner one.
-        ("frame_truncated", to_port(0x88a8, &[0, 1, 0x81, 0, 0])),
+        // The kernel takes the outer tag off and refuses a frame that ends right after it, so the cut is in the inner one.
+        ("frame_truncated", to_port(0x88a8, &[0, 1, 0x81, 0, 0, 2])),
         (
             "too_many_tags",
             to_port(
@@ -56,7 +56,7 @@ fn for_the_dataplane(port: [u8; 6]) -> Vec<(&'static str, Vec<u8>)> {
             "not_for_us",
             ethernet([0x02, 0, 0, 0, 0, 0x77], CLIENT, SESSION, &ip_of_nobody),
         ),
-        ("not_pppoe", to_port(0x0800, &[0x45; 20])),
+        ("not_pppoe", to_port(0x86dd, &[0x60; 40])),
         ("not_pppoe", ethernet(BROADCAST, CLIENT, 0x0806, &[0; 28])),
         ("pppoe_truncated", session(&[0x11, 0, 0])),
         (
@@ -120,14 +120,8 @@ fn for_the_engine(port: [u8; 6]) -> Vec<(&'static str, Vec<u8>)> {
             broadcast(&discovery(PADI, 5, service_name)),
         ),
         ("discovery_session_id", unicast(&discovery(PADT, 0, &[]))),
-        (
-            "discovery_destination",
-            unicast(&discovery(PADI, 0, service_name)),
-        ),
-        (
-            "discovery_destination",
-            broadcast(&discovery(PADR, 0, service_name)),
-        ),
+        ("destination", unicast(&discovery(PADI, 0, service_name))),
+        ("destination", broadcast(&discovery(PADR, 0, service_name))),
         (
             "tag_truncated",
             broadcast(&discovery(PADI, 0, &[0x01, 0x01, 0, 0, 0x01])),
@@ -168,9 +162,15 @@ fn expected(frames: &[(&'static str, Vec<u8>)]) -> BTreeMap<String, f64> {
 
 #[test]
 fn every_malformed_frame_raises_its_counter_and_gets_no_reply() {
-    let lab = start(&GatewayConfig::default());
+    let config = GatewayConfig {
+        injected_port: true,
+        ..GatewayConfig::default()
+    };
+    let mut lab = Lab::create(Programs::of_workspace(), &config).unwrap();
     let injector = lab.injector().unwrap();
-    let port = lab.gateway().mac("veth-access0").unwrap();
+    lab.start(Daemon::Dataplane).unwrap();
+    lab.start(Daemon::Controlplane).unwrap();
+    let port = lab.injected_port_mac().unwrap();
     let dataplane = for_the_dataplane(port);
     let engine = for_the_engine(port);
     let before = lab.api().metrics().unwrap();

@@ -78,10 +78,15 @@ fn by_label(before: &Metrics, now: &Metrics, name: &str, label: &str) -> BTreeMa
     changes
 }
 
-/// Waits until `/healthz` says `status`, and returns its text.
+/// Waits until `/healthz` says `status` (`ok`, `degraded`, `fail`), and returns its text.
 pub(crate) fn wait_for_health(lab: &Lab, status: &str) -> String {
+    #[derive(Deserialize)]
+    struct Health {
+        status: String,
+    }
     let what = format!("/healthz says {status}");
-    let wanted = format!("\"status\":\"{status}\"");
-    let says = |text: &String| text.replace(' ', "").contains(&wanted);
+    let says = |text: &String| {
+        serde_json::from_str::<Health>(text).is_ok_and(|health| health.status == status)
+    };
     wait_until(&what, LIMIT, || Ok(lab.api().get_raw("/healthz")?.1), says).unwrap()
 }

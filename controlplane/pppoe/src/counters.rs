@@ -167,6 +167,7 @@ counters! {
         LcpRenegotiated = "lcp_renegotiated", "LCP left Opened because the peer negotiates again.";
         Retransmissions = "retransmissions", "Configure- and Terminate-Requests sent again after a timeout.";
         EarlyRetransmissions = "early_retransmissions", "First Configure-Request sent again when the peer's arrived.";
+        RequestsRepeated = "configure_requests_repeated", "Configure-Requests the peer sent again before it had our Ack; acknowledged again, nothing renegotiated.";
         PapRequests = "pap_requests", "PAP requests handed to AAA.";
         PapRepeated = "pap_repeated", "PAP requests answered without asking AAA again.";
         PapEmptyPassword = "pap_empty_password", "PAP requests with an empty password, refused without asking AAA.";

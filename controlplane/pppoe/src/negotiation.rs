@@ -5,15 +5,20 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::DropReason;
 use crate::automaton::{Action, Event, State, transition};
 use crate::codec::control::{self, ControlPacket, HEADER_LEN, Options};
 use crate::codec::lcp::code;
 use crate::config::Rate;
 use crate::context::{Context, Lower};
+use crate::cookie::keyed_digest;
 use crate::counters::{Outcome, TerminateCause};
 use crate::random::Random;
 use crate::timers::Timer;
+use crate::{DropReason, Time};
+
+/// How long after our Configure-Ack the same request again is one that was under way: three periods of the Restart timer's
+/// usual length (RFC 1661 section 4.6). Later it is from a peer that does not count, and renegotiates.
+const REPEAT_WINDOW: Duration = Duration::from_secs(9);
 
 /// Code-Rejects and Protocol-Rejects of one session.
 pub(crate) const REJECT_RATE: Rate = Rate {
@@ -111,6 +116,8 @@ pub(crate) struct Negotiation<N> {
     // not reach the automaton: in Opened they would tear the link down.
     outstanding: bool,
     first_request: bool,
+    // Digest of the peer's request we acknowledged last, and when.
+    acknowledged: Option<([u8; 16], Time)>,
 }
 
 impl<N: Negotiable> Negotiation<N> {
@@ -125,6 +132,7 @@ impl<N: Negotiable> Negotiation<N> {
             request_id: 0,
             outstanding: false,
             first_request: true,
+            acknowledged: None,
         }
     }
 
@@ -259,10 +267,21 @@ impl<N: Negotiable> Negotiation<N> {
             }
             _ => {}
         }
+        if self.state == State::Opened && self.is_repeated(packet, cx) {
+            // Sent before our Ack arrived: a peer that had it must have changed the identifier (RFC 1661 section 5.1).
+            // It is Opened by now, and would go down at a Configure-Request of ours.
+            cx.counters.count(Outcome::RequestsRepeated);
+            let ack = control::write(code::CONFIGURE_ACK, packet.id, packet.data);
+            lower.send(N::PROTOCOL, &ack, cx);
+            return Ok(Step::Quiet);
+        }
         if N::EARLY_RETRANSMIT && self.first_request && self.state == State::ReqSent {
             cx.counters.count(Outcome::EarlyRetransmissions);
             self.first_request = false;
             self.send_request(lower, cx);
+            // This one has a whole period to be answered: another right behind it would find the peer Opened.
+            self.back_off = 0;
+            self.arm(lower, cx);
         }
         let may_nak = self.naks_sent < cx.config.max_failure;
         let list;
@@ -289,6 +308,13 @@ impl<N: Negotiable> Negotiation<N> {
             Judgement::GiveUp(cause) => return Ok(Step::GiveUp(cause)),
         };
         Ok(self.step(event, &reply, lower, cx))
+    }
+
+    /// Whether this is the request we acknowledged a moment ago.
+    fn is_repeated(&self, packet: ControlPacket<'_>, cx: &Context<'_>) -> bool {
+        self.acknowledged.is_some_and(|(digest, at)| {
+            cx.now.since(at) < REPEAT_WINDOW && digest == request_digest(packet.id, packet.data, cx)
+        })
     }
 
     /// RFC 1661 section 5.2: an answer counts only when it carries the identifier of the last request.
@@ -336,6 +362,7 @@ impl<N: Negotiable> Negotiation<N> {
                 Action::Tlu => step = Step::Up,
                 Action::Tld => {
                     step = Step::Down;
+                    self.acknowledged = None;
                     self.naks_sent = 0;
                     self.restart_left = cx.config.max_configure;
                     self.back_off = 0;
@@ -375,6 +402,10 @@ impl<N: Negotiable> Negotiation<N> {
                     restart_timer = true;
                 }
                 Action::Sca | Action::Scn | Action::Scj => {
+                    if *action == Action::Sca {
+                        self.acknowledged =
+                            Some((request_digest(reply.id, reply.data, cx), cx.now));
+                    }
                     let packet = control::write(reply.code, reply.id, reply.data);
                     lower.send(N::PROTOCOL, &packet, cx);
                 }
@@ -390,10 +421,15 @@ impl<N: Negotiable> Negotiation<N> {
             lower.timers.disarm(N::TIMER);
             self.outstanding = false;
         } else if restart_timer {
-            lower.timers.arm(N::TIMER, cx.now + self.period(cx));
-            self.back_off = self.back_off.saturating_add(1);
+            self.arm(lower, cx);
         }
         step
+    }
+
+    /// Starts the Restart timer for a request just sent.
+    fn arm(&mut self, lower: &mut Lower, cx: &Context<'_>) {
+        lower.timers.arm(N::TIMER, cx.now + self.period(cx));
+        self.back_off = self.back_off.saturating_add(1);
     }
 
     fn send_request(&self, lower: &Lower, cx: &mut Context<'_>) {
@@ -415,4 +451,8 @@ impl<N: Negotiable> Negotiation<N> {
             .saturating_mul(factor)
             .min(cx.config.restart_timer_max.max(cx.config.restart_timer))
     }
+}
+
+fn request_digest(id: u8, options: &[u8], cx: &Context<'_>) -> [u8; 16] {
+    keyed_digest(cx.digest_key, b"request", &[&[id], options])
 }

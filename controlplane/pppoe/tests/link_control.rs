@@ -298,6 +298,21 @@ fn a_lost_first_request_is_sent_again_when_the_peers_arrives_but_not_once_acknow
 }
 
 #[test]
+fn the_request_sent_early_again_has_a_whole_restart_period_to_be_answered() {
+    let (mut world, mut client, request) = fresh();
+    world.pass(999);
+    let ours = as_control(&request).1;
+    assert_eq!(world.feed(&client.lcp_request()).len(), 2, "again, and Ack");
+    assert!(
+        world.pass(999).is_empty(),
+        "the peer that answered the second one is Opened, a third would tear it down"
+    );
+    world.feed(&client.lcp(code::CONFIGURE_ACK, ours.id, ours.data));
+    assert_eq!(world.count(Outcome::LcpOpened), 1);
+    assert_eq!(world.count(Outcome::Retransmissions), 0);
+}
+
+#[test]
 fn the_restart_timer_backs_off_and_gives_up_after_max_configure() {
     let (mut world, _, request) = fresh();
     let frames = world.pass(120_000);

@@ -11,7 +11,7 @@ mod peer;
 use std::net::Ipv4Addr;
 
 use bng_pppoe::codec::lcp::code as lcp_code;
-use bng_pppoe::{DropReason, Event, NetworkDownReason, Phase, TerminateCause};
+use bng_pppoe::{DropReason, Event, NetworkDownReason, Outcome, Phase, TerminateCause};
 use bng_wire::pppoe::protocol;
 use peer::*;
 
@@ -122,6 +122,83 @@ fn ipcp_alone_can_renegotiate_without_authentication() {
             ..
         }
     ));
+}
+
+#[test]
+fn a_request_sent_again_before_our_ack_arrived_is_acknowledged_again_and_renegotiates_nothing() {
+    let (mut world, mut client) = up();
+    let last = client.ipcp_request();
+    client.ipcp_acked = (false, false);
+    client.converse(&mut world, vec![last.clone()]);
+    assert_eq!(world.event_names()[3..], ["network-down", "up"]);
+
+    world.pass(3_000);
+    let answers = world.feed(&last);
+    assert_eq!(answers.len(), 1, "no Configure-Request of ours");
+    let (proto, packet) = as_control(&answers[0]);
+    assert_eq!(
+        (proto, packet.code, packet.id),
+        (protocol::IPCP, lcp_code::CONFIGURE_ACK, client.id)
+    );
+    assert_eq!(packet.data, as_control(&last).1.data);
+    assert_eq!(world.event_names().len(), 5, "still up");
+    assert_eq!(world.count(Outcome::RequestsRepeated), 1);
+
+    // Long after our Ack the same bytes come from a peer that starts anew.
+    world.pass(6_000);
+    assert_eq!(world.feed(&last).len(), 2, "our request and the Ack");
+    assert_eq!(world.event_names()[5..], ["network-down"]);
+}
+
+#[test]
+fn an_lcp_request_repeated_on_its_way_does_not_take_the_network_down() {
+    let mut world = World::new(config());
+    let mut client = Client::new(1);
+    client.link_up(&mut world);
+    let request = client.lcp(
+        lcp_code::CONFIGURE_REQUEST,
+        client.id,
+        &client.lcp_options(),
+    );
+    let pap = client.pap(9);
+    client.converse(&mut world, vec![pap]);
+    assert_eq!(world.event_names(), ["started", "auth", "up"]);
+    let answers = world.feed(&request);
+    assert_eq!(answers.len(), 1);
+    assert_eq!(as_control(&answers[0]).1.code, lcp_code::CONFIGURE_ACK);
+    assert_eq!(world.event_names().len(), 3);
+}
+
+#[test]
+fn a_peer_that_acknowledges_is_not_given_up_however_often_its_own_request_is_lost() {
+    let mut settings = config();
+    settings.setup_timeout = std::time::Duration::from_secs(600);
+    let mut world = World::new(settings);
+    let mut client = Client::new(1);
+    client.link_up(&mut world);
+    let mut frames = world.feed(&client.pap(1));
+    let mut requests = 0;
+    // Every third Ack is lost, and every request of the client.
+    while requests < 60 {
+        for frame in frames {
+            let (proto, packet) = as_control(&frame);
+            if (proto, packet.code) == (protocol::IPCP, lcp_code::CONFIGURE_REQUEST) {
+                requests += 1;
+                if requests % 3 != 0 {
+                    let ack = client.ipcp(lcp_code::CONFIGURE_ACK, packet.id, packet.data);
+                    assert!(world.feed(&ack).is_empty());
+                }
+            }
+        }
+        frames = world.pass(1_000).into_iter().map(|(_, f)| f).collect();
+        assert_eq!(world.down_cause(), None, "after {requests} requests");
+    }
+    let request = client.ipcp_request();
+    client.converse(&mut world, vec![request]);
+    let again = world.pass(5_000);
+    let acks = again.iter().flat_map(|(_, f)| client.react(f)).collect();
+    client.converse(&mut world, acks);
+    assert_eq!(world.event_names().last(), Some(&"up"));
 }
 
 #[test]

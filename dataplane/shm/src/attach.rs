@@ -60,7 +60,7 @@ pub enum AttachError {
     #[error(transparent)]
     Capacity(#[from] CapacityError),
     /// A file operation failed.
-    #[error("shared memory {path}: {action}: {source}")]
+    #[error("shared memory {path}: {action}")]
     Io {
         /// The file or directory.
         path: PathBuf,

@@ -5,11 +5,11 @@ use crate::epoch::EpochToken;
 use crate::frames::{Event, FrameMeta, PuntedFrame, TooLong, push_frame, take_event, take_frame};
 use crate::layout::{Capacities, EVENT_RING_SLOTS, FRAME_MAX, FRAME_RING_SLOTS, Mismatch, Process};
 use crate::mapping::Tables;
-use crate::pools::{MAX_POOL_RANGES, PoolRange, RangeKind};
-use crate::reader::{BlockOwner, Reader, block_index};
+use crate::pools::PoolRange;
+use crate::reader::Reader;
 use crate::ring::{Full, Take, is_empty};
 use crate::routes::{Adjacency, NextHopId, Route};
-use crate::session::{PortBlock, SlotIndex};
+use crate::session::SlotIndex;
 use crate::status::{PortStatus, ProcessStatus, RingFill, WorkerStatus};
 use crate::sync::fault_point;
 use std::net::Ipv4Addr;
@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
+mod addresses;
 mod sessions;
 
 /// Why something could not be published.
@@ -142,131 +143,6 @@ impl Publisher {
     pub fn epoch_passed(&self, token: EpochToken) -> bool {
         let workers = &self.tables.workers[..self.capacities.workers as usize];
         workers.iter().all(|worker| worker.echo.passed(token)) || !self.dataplane_alive()
-    }
-
-    // ---- addresses and blocks -------------------------------------------------------------------
-
-    /// Publishes all ranges, replacing those before. NAT ranges get their dense `base` from the order
-    /// given, routed ranges likewise; the ranges with the bases filled in are returned.
-    ///
-    /// # Errors
-    /// Too many ranges or addresses, or ranges that overlap.
-    pub fn publish_pools(&mut self, ranges: &[PoolRange]) -> Result<&[PoolRange], PublishError> {
-        let over = |what, count, capacity| PublishError::Capacity {
-            what,
-            count,
-            capacity,
-        };
-        if ranges.len() > MAX_POOL_RANGES {
-            return Err(over("address ranges", ranges.len(), MAX_POOL_RANGES));
-        }
-        if let Some(range) = ranges.iter().find(|range| range.last < range.first) {
-            return Err(PublishError::Backwards {
-                first: range.first,
-                last: range.last,
-            });
-        }
-        let mut sorted = ranges.to_vec();
-        sorted.sort_by_key(|range| range.first);
-        if let Some(pair) = sorted.windows(2).find(|pair| pair[1].first <= pair[0].last) {
-            return Err(PublishError::Overlap(pair[1].first));
-        }
-        let (mut nat, mut routed) = (0u64, 0u64);
-        let mut filled = ranges.to_vec();
-        for range in &mut filled {
-            let size = u64::from(range.last.to_bits() - range.first.to_bits()) + 1;
-            let next = match range.kind {
-                RangeKind::Nat => &mut nat,
-                RangeKind::Routed => &mut routed,
-                RangeKind::Subscriber => continue,
-            };
-            range.base = u32::try_from(*next).unwrap_or(u32::MAX);
-            *next += size;
-        }
-        for (what, count, capacity) in [
-            ("NAT addresses", nat, self.capacities.nat_addresses),
-            (
-                "routed subscriber addresses",
-                routed,
-                self.capacities.framed_addresses,
-            ),
-        ] {
-            if count > u64::from(capacity) {
-                let count = usize::try_from(count).unwrap_or(usize::MAX);
-                return Err(over(what, count, capacity as usize));
-            }
-        }
-        let header = &self.tables.header[0];
-        sequence_write(&header.pools_version, || {
-            for (words, range) in self.tables.pools.iter().zip(&filled) {
-                for (word, value) in words.0.iter().zip(range.to_words()) {
-                    word.store(value, Ordering::Relaxed);
-                    fault_point();
-                }
-            }
-            header
-                .pools_count
-                .store(filled.len() as u32, Ordering::Relaxed);
-        });
-        self.ranges = filled;
-        Ok(&self.ranges)
-    }
-
-    /// The ranges published, with their bases.
-    #[must_use]
-    pub fn pool_ranges(&self) -> &[PoolRange] {
-        &self.ranges
-    }
-
-    /// Gives a port block to a session (or takes it back with `None`).
-    ///
-    /// # Errors
-    /// The block lies in no published NAT range.
-    pub fn set_block_owner(
-        &mut self,
-        block: &PortBlock,
-        owner: Option<BlockOwner>,
-    ) -> Result<(), PublishError> {
-        let unknown = PublishError::Unknown {
-            what: "NAT address with index",
-            value: block.address_index.into(),
-        };
-        let at = self
-            .ranges
-            .iter()
-            .find(|range| range.kind == RangeKind::Nat && range.contains(block.address))
-            .and_then(|range| block_index(range, block.address, block.first_port));
-        let word = at
-            .and_then(|at| self.tables.nat_blocks.get(at))
-            .ok_or(unknown)?;
-        word.store(owner.map_or(0, BlockOwner::to_word), Ordering::Release);
-        Ok(())
-    }
-
-    /// Gives a routed address to a session (or takes it back with `None`).
-    ///
-    /// # Errors
-    /// The address lies in no published routed range.
-    pub fn set_framed_owner(
-        &mut self,
-        address: Ipv4Addr,
-        owner: Option<BlockOwner>,
-    ) -> Result<(), PublishError> {
-        let unknown = PublishError::Unknown {
-            what: "routed address",
-            value: address.to_bits().into(),
-        };
-        let at = self
-            .ranges
-            .iter()
-            .find(|range| range.kind == RangeKind::Routed && range.contains(address))
-            .and_then(|range| range.index_of(address))
-            .and_then(|at| usize::try_from(at).ok());
-        let word = at
-            .and_then(|at| self.tables.framed.get(at))
-            .ok_or(unknown)?;
-        word.store(owner.map_or(0, BlockOwner::to_word), Ordering::Release);
-        Ok(())
     }
 
     // ---- routes ---------------------------------------------------------------------------------
@@ -513,7 +389,7 @@ fn sequence_write(version: &AtomicU64, write: impl FnOnce()) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pools::Pools;
+    use crate::pools::{Pools, RangeKind};
     use crate::worker::Dataplane;
 
     const SMALL: Capacities = Capacities {
@@ -535,25 +411,6 @@ mod tests {
             block_size: 512,
             first_port: 1024,
         }
-    }
-
-    #[test]
-    fn ranges_that_make_no_sense_are_refused_and_change_nothing() {
-        let (dataplane, mut publisher) = Dataplane::in_process(SMALL).unwrap();
-        let good = [range(RangeKind::Nat, 10, 13)];
-        publisher.publish_pools(&good).unwrap();
-        let backwards = publisher.publish_pools(&[range(RangeKind::Nat, 9, 8)]);
-        assert!(matches!(backwards, Err(PublishError::Backwards { .. })));
-        let many = publisher.publish_pools(&[range(RangeKind::Routed, 0, u32::MAX)]);
-        assert!(matches!(many, Err(PublishError::Capacity { .. })));
-        let twice = [range(RangeKind::Nat, 1, 4), range(RangeKind::Routed, 4, 4)];
-        assert_eq!(
-            publisher.publish_pools(&twice).err(),
-            Some(PublishError::Overlap(4.into()))
-        );
-        let mut pools = Pools::default();
-        assert!(dataplane.reader().refresh_pools(&mut pools));
-        assert_eq!(pools.ranges(), good);
     }
 
     #[test]

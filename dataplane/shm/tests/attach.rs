@@ -241,11 +241,11 @@ fn what_is_no_file_is_refused_by_name() {
     fs::rename(&path, dir.join("elsewhere")).unwrap();
     symlink(dir.join("elsewhere"), &path).unwrap();
     let said = Publisher::attach(&dir, SMALL).unwrap_err().to_string();
-    assert!(said.contains("state: open: "), "{said}");
+    assert!(said.ends_with("state: open"), "{said}");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     let said = Publisher::attach(&dir, SMALL).unwrap_err().to_string();
-    assert!(said.contains("state: open: "), "{said}");
+    assert!(said.ends_with("state: open"), "{said}");
 }
 
 #[test]

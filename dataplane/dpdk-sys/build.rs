@@ -27,6 +27,7 @@ const DPDK_FUNCTIONS: &[&str] = &[
     "rte_eth_dev_reset",
     "rte_eth_dev_start",
     "rte_eth_dev_stop",
+    "rte_eth_allmulticast_enable",
     "rte_eth_promiscuous_enable",
     "rte_eth_promiscuous_get",
     "rte_eth_stats_reset",

@@ -57,11 +57,13 @@ enum State {
         rx_queues: u16,
         tx_queues: u16,
         promiscuous: bool,
+        all_multicast: bool,
     },
     Started {
         rx_queues: u16,
         tx_queues: u16,
         promiscuous: bool,
+        all_multicast: bool,
     },
 }
 
@@ -311,6 +313,7 @@ impl Port {
             rx_queues: config.rx_queues,
             tx_queues: config.tx_queues,
             promiscuous: config.promiscuous,
+            all_multicast: config.all_multicast,
         };
         Ok(AppliedConfig {
             rx_descriptors,
@@ -322,7 +325,7 @@ impl Port {
         })
     }
 
-    /// Starts the port and hands out its queues. A driver without promiscuous mode does not fail this: see
+    /// Starts the port and hands out its queues. A driver without promiscuous or all-multicast mode does not fail this: see
     /// [`Port::is_promiscuous`].
     ///
     /// `net_af_packet` cannot be started a second time, since stopping closes its sockets: drop the port and probe it again.
@@ -334,6 +337,7 @@ impl Port {
             rx_queues,
             tx_queues,
             promiscuous,
+            all_multicast,
         } = self.state
         else {
             return Err(self.wrong_state("start"));
@@ -346,15 +350,17 @@ impl Port {
             rx_queues,
             tx_queues,
             promiscuous,
+            all_multicast,
         };
         if promiscuous {
             // SAFETY: no preconditions.
             let code = unsafe { dpdk_sys::rte_eth_promiscuous_enable(id) };
-            if code < 0 && Errno::from_code(code) != Errno::NOTSUP {
-                let failed = self.check("rte_eth_promiscuous_enable", code);
-                self.stop()?;
-                failed?;
-            }
+            self.check_mode("rte_eth_promiscuous_enable", code)?;
+        }
+        if all_multicast {
+            // SAFETY: no preconditions.
+            let code = unsafe { dpdk_sys::rte_eth_allmulticast_enable(id) };
+            self.check_mode("rte_eth_allmulticast_enable", code)?;
         }
         Ok(Queues {
             rx: (0..rx_queues)
@@ -376,6 +382,7 @@ impl Port {
             rx_queues,
             tx_queues,
             promiscuous,
+            all_multicast,
         } = self.state
         else {
             return Err(self.wrong_state("stop"));
@@ -388,6 +395,7 @@ impl Port {
             rx_queues,
             tx_queues,
             promiscuous,
+            all_multicast,
         };
         Ok(())
     }
@@ -488,6 +496,16 @@ impl Port {
         }
         let object = format!("port {}", self.shared.name);
         check(function, &object, code).map(drop)
+    }
+
+    /// For a receive mode a started port was asked for: a driver that has none is no failure, anything else stops the port.
+    fn check_mode(&mut self, function: &'static str, code: i32) -> Result<(), Error> {
+        if code >= 0 || Errno::from_code(code) == Errno::NOTSUP {
+            return Ok(());
+        }
+        let failed = self.check(function, code);
+        self.stop()?;
+        failed
     }
 
     fn wrong_state(&self, operation: &'static str) -> Error {

@@ -74,6 +74,8 @@ pub struct PortConfig {
     pub rss_types: RssTypes,
     /// Whether to receive frames for other MAC addresses too.
     pub promiscuous: bool,
+    /// Whether to receive all multicast frames: routing protocols and neighbour discovery use groups the port does not know.
+    pub all_multicast: bool,
 }
 
 impl Default for PortConfig {
@@ -89,6 +91,7 @@ impl Default for PortConfig {
             tx_offloads: TxOffloads::NONE,
             rss_types: RssTypes::NONE,
             promiscuous: false,
+            all_multicast: false,
         }
     }
 }

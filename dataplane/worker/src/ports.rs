@@ -8,7 +8,7 @@ use rte_rs::{Eal, Error, Mempool, Port, PortConfig, PortInfo, Queues, RssTypes, 
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// DPDK said no.
-    #[error("port {port}: {source}")]
+    #[error("port {port}")]
     Dpdk {
         /// Name in the configuration.
         port: String,
@@ -148,6 +148,8 @@ pub fn bring_up(
             },
             // Control frames to the broadcast address reach us anyway; frames for others must not.
             promiscuous: false,
+            // Neighbour discovery, OSPF, VRRP: the kernel behind the twin knows its groups, the port does not.
+            all_multicast: wanted.role == PortRole::Core,
             ..PortConfig::default()
         };
         let applied = port.configure(&queues, pool).map_err(failed)?;

@@ -61,10 +61,7 @@ impl Outlets {
         let mut for_host: Burst<BURST> = Burst::new();
         for (mbuf, verdict) in burst.drain(..).zip(verdicts) {
             match *verdict {
-                Verdict::Forward { port } => match self.tx.get_mut(usize::from(port)) {
-                    Some(tx) => tx.push(mbuf, shm),
-                    None => done.push(mbuf),
-                },
+                Verdict::Forward { port } => self.send(port, mbuf, shm),
                 Verdict::Drop(_) => done.push(mbuf),
                 Verdict::Punt(punt) => {
                     self.punt(&mbuf, punt, shm, now_ms);
@@ -120,6 +117,15 @@ impl Outlets {
             .err()
             .unwrap_or(counter);
         shm.count(outcome, 1);
+    }
+
+    /// Gathers a frame for a port. A port that does not exist takes nothing, as one whose queue is full.
+    #[inline]
+    pub fn send(&mut self, port: u8, mbuf: Mbuf, shm: &Worker) {
+        match self.tx.get_mut(usize::from(port)) {
+            Some(tx) => tx.push(mbuf, shm),
+            None => shm.count(Counter::TxQueueFull, 1),
+        }
     }
 
     /// Sends what is gathered on all ports.

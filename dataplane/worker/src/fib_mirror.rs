@@ -69,10 +69,15 @@ impl FibMirror {
             .copied()
             .collect();
         for (prefix, length) in gone {
-            if let Err(error) = self.writer.delete(prefix, length) {
-                tracing::error!("route {prefix}/{length} not deleted from the FIB: {error}");
+            match self.writer.delete(prefix, length) {
+                Ok(()) => {
+                    self.applied.remove(&(prefix, length));
+                }
+                // It is in the FIB still, so it stays in the list: the next version tries again.
+                Err(error) => {
+                    tracing::error!("route {prefix}/{length} not deleted from the FIB: {error}");
+                }
             }
-            self.applied.remove(&(prefix, length));
         }
         for ((prefix, length), next_hop) in wanted {
             if self.applied.get(&(prefix, length)) == Some(&next_hop) {

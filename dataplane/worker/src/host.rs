@@ -9,6 +9,7 @@ use bng_config::PortRole;
 use bng_shm::{Counter, HostSide};
 use rte_rs::{Burst, Consumer, Mbuf, Mempool, Producer};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -62,18 +63,46 @@ impl HostBell {
 pub struct Twin {
     /// Index of the port.
     port: u8,
+    /// Name of the port.
+    name: String,
     device: SyncDevice,
     /// To the worker that sends on the port.
     out: Producer,
 }
 
-/// Why a twin could not be made.
+/// What is wrong with a twin.
 #[derive(Debug, thiserror::Error)]
-#[error("TAP twin of port {port}: {source}")]
-pub struct TwinError {
-    /// Name of the port and of the twin.
-    port: String,
-    source: io::Error,
+pub enum TwinError {
+    /// It could not be made.
+    #[error("TAP twin of port {port}: {advice}")]
+    Create {
+        /// Name of the port and of the twin.
+        port: String,
+        /// What to do.
+        advice: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Somebody deleted it. A new process makes a new one; the sessions go on with it.
+    #[error("TAP twin of port {port} was deleted under bng-dataplane, which must start again")]
+    Deleted {
+        /// Name of the port and of the twin.
+        port: String,
+    },
+}
+
+/// What an operator can do about a refused twin.
+fn advice(source: &io::Error) -> &'static str {
+    match Errno::from_io_error(source) {
+        Some(Errno::INVAL | Errno::BUSY | Errno::EXIST) => {
+            "an interface of this name exists already; remove it or rename the port"
+        }
+        Some(Errno::PERM | Errno::ACCESS) => "making interfaces needs CAP_NET_ADMIN",
+        Some(Errno::NOENT | Errno::NODEV | Errno::NXIO | Errno::NOTTY) => {
+            "/dev/net/tun is missing; load the kernel module tun (modprobe tun)"
+        }
+        _ => "the kernel refuses it",
+    }
 }
 
 impl Twin {
@@ -82,8 +111,9 @@ impl Twin {
     /// # Errors
     /// The name is taken by another kind of interface, or the process may not make interfaces.
     pub fn create(index: u8, port: &mut LivePort, out: Producer) -> Result<Self, TwinError> {
-        let failed = |source| TwinError {
+        let failed = |source| TwinError::Create {
             port: port.name.clone(),
+            advice: advice(&source),
             source,
         };
         let device = DeviceBuilder::new()
@@ -97,6 +127,7 @@ impl Twin {
         port.twin_ifindex = device.if_index().map_err(failed)?;
         Ok(Self {
             port: index,
+            name: port.name.clone(),
             device,
             out,
         })
@@ -107,6 +138,24 @@ impl Twin {
 #[must_use]
 pub fn has_twin(port: &LivePort) -> bool {
     port.role == PortRole::Core
+}
+
+/// What came out of the twins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drained {
+    /// Nothing was there, or the workers have no room.
+    Nothing,
+    /// Frames.
+    Frames,
+    /// There is no packet buffer to read into.
+    NoBuffer,
+}
+
+/// What ends a sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    Bell,
+    BellAndTwins,
 }
 
 /// Everything the host thread works with.
@@ -125,14 +174,23 @@ pub struct Host {
 
 impl Host {
     /// Runs until `stop`.
-    pub fn run(mut self, stop: &AtomicBool) {
+    ///
+    /// # Errors
+    /// [`TwinError::Deleted`].
+    pub fn run(mut self, stop: &AtomicBool) -> Result<(), TwinError> {
         while !stop.load(Ordering::Relaxed) {
-            let worked = self.feed_kernel() | self.drain_kernel();
-            if !worked {
-                self.sleep();
+            let fed = self.feed_kernel();
+            let drained = self.drain_kernel()?;
+            if !fed && drained == Drained::Nothing {
+                self.sleep(Watch::BellAndTwins);
+            } else if !fed && drained == Drained::NoBuffer {
+                // The kernel's frames wait in its queue until buffers come back; looking at the twins
+                // before would end the sleep at once.
+                self.sleep(Watch::Bell);
             }
         }
         self.feed_kernel();
+        Ok(())
     }
 
     /// Gives the kernel what the workers have for it.
@@ -164,13 +222,14 @@ impl Host {
     }
 
     /// Takes from the kernel what the workers have room for.
-    fn drain_kernel(&mut self) -> bool {
-        let mut worked = false;
+    fn drain_kernel(&mut self) -> Result<Drained, TwinError> {
+        let mut drained = Drained::Nothing;
         let mut burst: Burst<READ_BURST> = Burst::new();
         for twin in &mut self.twins {
             let room = twin.out.free().min(READ_BURST);
             while burst.len() < room {
                 let Some(mut mbuf) = self.pool.alloc() else {
+                    drained = Drained::NoBuffer;
                     break;
                 };
                 mbuf.set_port(u16::from(twin.port));
@@ -184,12 +243,16 @@ impl Host {
                         let _ = mbuf.truncate(len);
                         burst.push(mbuf);
                     }
-                    // Nothing there, or the device is being taken down: poll tells the difference.
+                    Err(error) if Errno::from_io_error(&error) == Some(Errno::BADFD) => {
+                        let port = twin.name.clone();
+                        return Err(TwinError::Deleted { port });
+                    }
+                    // Nothing there.
                     Err(_) => break,
                 }
             }
             if !burst.is_empty() {
-                worked = true;
+                drained = Drained::Frames;
                 twin.out.enqueue_burst(&mut burst);
                 // Room was asked for before and only this thread fills the ring; still nothing is lost
                 // without a name.
@@ -199,16 +262,17 @@ impl Host {
                 }
             }
         }
-        worked
+        Ok(drained)
     }
 
-    /// Sleeps until a worker rings or a twin with room in its ring has something.
-    fn sleep(&self) {
+    /// Sleeps until a worker rings or, if told to watch them, a twin with room in its ring has something.
+    fn sleep(&self, watch: Watch) {
         self.bell.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.from_workers.iter().all(|ring| ring.count() == 0) {
             let mut fds = vec![PollFd::new(&self.bell.event, PollFlags::IN)];
-            for twin in self.twins.iter().filter(|twin| twin.out.free() > 0) {
+            let twins = self.twins.iter();
+            for twin in twins.filter(|twin| watch == Watch::BellAndTwins && twin.out.free() > 0) {
                 fds.push(PollFd::from_borrowed_fd(twin.device.as_fd(), PollFlags::IN));
             }
             let limit = Timespec {

@@ -20,6 +20,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -39,28 +40,38 @@ pub(crate) fn run(config: &Config) -> Result<()> {
     if let Some(difference) = shm.replaced() {
         tracing::warn!("shared memory made anew, nobody used the old one: {difference}");
     }
-    let eal = Eal::init(&eal_arguments(config)).context("DPDK")?;
+    let eal = Eal::init(&eal_arguments(config)).with_context(|| eal_advice(config))?;
     tracing::info!("{}", rte_rs::version());
     let pool = Mempool::create(&eal, &pool_config(config)).context("packet buffers")?;
     let (mut ports, queues): (Vec<_>, Vec<_>) = bring_up(&eal, &pool, config)?.into_iter().unzip();
     let (mut fib, routes) = FibMirror::new(&eal, capacities.routes).context("FIB")?;
 
     let stop = Arc::new(AtomicBool::new(false));
-    let threads = start_threads(
+    let (threads, started) = start_threads(
         config, &eal, &pool, &mut ports, queues, &routes, &mut shm, &stop,
     )?;
-    for (index, port) in (0u8..).zip(&ports) {
-        shm.publish_port(index, &port.status());
-    }
-    shm.ring_control();
-    // Without a service manager there is nobody to notify, which is no error.
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    eprintln!("bng-dataplane: ready");
-
-    let outcome = housekeep(&signals, &shm, &mut fib, &ports, &threads);
+    // A worker that ends before it has started drops its end of the channel: then there is no answer.
+    let outcome = if config
+        .dataplane
+        .workers
+        .iter()
+        .all(|_| started.recv().is_ok())
+    {
+        for (index, port) in (0u8..).zip(&ports) {
+            shm.publish_port(index, &port.status());
+        }
+        shm.ring_control();
+        // Without a service manager there is nobody to notify, which is no error.
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        eprintln!("bng-dataplane: ready");
+        housekeep(&signals, &shm, &mut fib, &ports, &threads)
+    } else {
+        Err(anyhow!("a worker did not start"))
+    };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     stop.store(true, Ordering::Relaxed);
-    let mut first_error = outcome.err();
+    // What a thread says of its end explains more than that it has ended.
+    let mut first_error = None;
     for thread in threads {
         let name = thread.thread().name().unwrap_or("thread").to_owned();
         match thread.join() {
@@ -69,6 +80,7 @@ pub(crate) fn run(config: &Config) -> Result<()> {
             Err(_) => first_error = first_error.or(Some(anyhow!("{name} panicked"))),
         }
     }
+    let first_error = first_error.or(outcome.err());
     for (index, mut port) in (0u8..).zip(ports) {
         let mut status = port.status();
         status.state = PortState::Absent;
@@ -110,6 +122,24 @@ fn eal_arguments(config: &Config) -> EalArgs {
         arguments = arguments.extra(["--allow", device]);
     }
     arguments.extra(eal.extra_args.iter().cloned())
+}
+
+/// What an operator looks at when EAL does not start; EAL's own lines above say what it found.
+fn eal_advice(config: &Config) -> String {
+    let eal = &config.dataplane.eal;
+    let memory = if eal.hugepages {
+        format!(
+            "{} MiB of free hugepages are needed (see /proc/meminfo and vm.nr_hugepages; less with \
+             dataplane.eal.memory_mib, none with dataplane.eal.hugepages: false)",
+            eal.memory_mib
+        )
+    } else {
+        format!("{} MiB of memory are needed", eal.memory_mib)
+    };
+    format!(
+        "DPDK did not start: {memory}, and core {} (dataplane.main_core) must exist",
+        config.dataplane.main_core
+    )
 }
 
 /// Buffers hold a frame of the largest MTU with two VLAN tags in one segment: no stage takes chains.
@@ -180,7 +210,7 @@ fn start_threads(
     routes: &RteFib,
     shm: &mut Dataplane,
     stop: &Arc<AtomicBool>,
-) -> Result<Vec<Thread>> {
+) -> Result<(Vec<Thread>, Receiver<()>)> {
     let workers = config.dataplane.workers.len();
     let mut access = 0u8..;
     let stage_ports: Vec<_> = ports
@@ -284,19 +314,25 @@ fn start_threads(
             let _registered = eal
                 .register_thread()
                 .map_err(|source| WorkerError::Register {
-                    worker: u8::MAX,
+                    thread: "host path".to_owned(),
                     source,
                 })?;
-            host.run(stop);
-            Ok(())
+            host.run(stop).map_err(WorkerError::from)
         }
     })?);
+    let (started, has_started) = channel();
     for worker in loops {
         let eal = eal.clone();
         let name = format!("worker-{}", worker.shm.index());
-        threads.push(spawn(name, stop, move |stop| worker.run(&eal, stop))?);
+        let started = started.clone();
+        threads.push(spawn(name, stop, move |stop| {
+            worker.run(&eal, stop, move || {
+                // Whoever waits is there until all have answered.
+                let _ = started.send(());
+            })
+        })?);
     }
-    Ok(threads)
+    Ok((threads, has_started))
 }
 
 /// ICMP echo requests to the gateway address one worker answers per second.

@@ -4,6 +4,7 @@ use crate::backoff::Backoff;
 use crate::dispatch::Outlets;
 use crate::fib_mirror::RteFib;
 use crate::frame::Frame;
+use crate::host::TwinError;
 use bng_fastpath::{BURST, FastPath, Origin, PortRole, Settings, Verdict};
 use bng_shm::{Counter, FRAME_MAX, InjectedFrame, SessionState, Take, Worker, monotonic_ms};
 use rte_rs::{Burst, Consumer, Eal, Mbuf, Mempool, RxQueue};
@@ -63,21 +64,29 @@ pub enum WorkerError {
         core: usize,
     },
     /// EAL refused the thread.
-    #[error("worker {worker}: {source}")]
+    #[error("{thread}")]
     Register {
-        /// Index of the worker.
-        worker: u8,
+        /// Name of the thread.
+        thread: String,
         /// What DPDK said.
         source: rte_rs::Error,
     },
+    /// The host path cannot go on.
+    #[error(transparent)]
+    Twin(#[from] TwinError),
 }
 
 impl WorkerSetup {
-    /// Runs on the calling thread until `stop`.
+    /// Runs on the calling thread until `stop`; calls `started` before the first burst.
     ///
     /// # Errors
     /// The thread could not be pinned or registered; nothing was received then.
-    pub fn run(self, eal: &Eal, stop: &AtomicBool) -> Result<(), WorkerError> {
+    pub fn run(
+        self,
+        eal: &Eal,
+        stop: &AtomicBool,
+        started: impl FnOnce(),
+    ) -> Result<(), WorkerError> {
         let worker = self.shm.index();
         // EAL pinned the main thread and this one inherited that.
         if !core_affinity::set_for_current(core_affinity::CoreId { id: self.core }) {
@@ -88,7 +97,10 @@ impl WorkerSetup {
         }
         let _registered = eal
             .register_thread()
-            .map_err(|source| WorkerError::Register { worker, source })?;
+            .map_err(|source| WorkerError::Register {
+                thread: format!("worker {worker}"),
+                source,
+            })?;
         self.shm.enter(u32::try_from(self.core).unwrap_or(u32::MAX));
         let mut poller = Poller {
             roles: self.settings.ports.iter().map(|port| port.role).collect(),
@@ -100,6 +112,7 @@ impl WorkerSetup {
             out: self.out,
             pool: self.pool,
         };
+        started();
         poller.run(Backoff::new(self.idle_backoff_us), stop);
         poller.fast.shm().leave();
         Ok(())
@@ -228,9 +241,7 @@ impl Poller {
             worked = true;
             let outcome = match self.injected(&frame, &buffer[..frame.len]) {
                 Ok((port, mbuf)) => {
-                    if let Some(tx) = self.out.tx.get_mut(usize::from(port)) {
-                        tx.push(mbuf, self.fast.shm());
-                    }
+                    self.out.send(port, mbuf, self.fast.shm());
                     Counter::Injected
                 }
                 Err(reason) => reason,
@@ -282,11 +293,12 @@ impl Poller {
             worked = true;
             let shm = self.fast.shm();
             shm.count(Counter::HostOut, frames as u64);
-            if let Some(tx) = self.out.tx.get_mut(usize::from(*port)) {
-                burst.drain(..).for_each(|mbuf| tx.push(mbuf, shm));
-                tx.flush(shm);
+            for mbuf in burst.drain(..) {
+                self.out.send(*port, mbuf, shm);
             }
-            Mbuf::free_bulk(&mut burst);
+        }
+        if worked {
+            self.out.flush(self.fast.shm());
         }
         worked
     }

@@ -7,7 +7,11 @@ use rte_rs::{Eal, EalArgs, Memory};
 use std::net::Ipv4Addr;
 
 fn route(prefix: [u8; 4], length: u8, next_hop: u32) -> Route {
-    Route { prefix: Ipv4Addr::from(prefix), length, next_hop: NextHopId(next_hop) }
+    Route {
+        prefix: Ipv4Addr::from(prefix),
+        length,
+        next_hop: NextHopId(next_hop),
+    }
 }
 
 #[test]

@@ -142,10 +142,11 @@ fn no_checksum_is_bad_on_either_side() {
         .unwrap();
     client.hang_up(LINK, LIMIT).unwrap();
 
+    // The download alone is 2,755 segments of at most 1,452 octets; how many are acknowledged together varies.
     for (side, capture) in [("access", access), ("core", core)] {
         let report = check_checksums(&capture.stop().unwrap()).unwrap();
         assert_eq!(report.bad, Vec::<String>::new(), "{side}");
-        for (layer, least) in [("ip", 3000), ("tcp", 3000), ("udp", 2), ("icmp", 6)] {
+        for (layer, least) in [("ip", 2755), ("tcp", 2755), ("udp", 2), ("icmp", 6)] {
             let good = report.good.get(layer).copied().unwrap_or(0);
             assert!(
                 good >= least,

@@ -24,7 +24,7 @@ demo: setup ## the whole appliance on this machine (root); KEEP=1 leaves it up
 	@$(BNG_BIN_DIR)/bng-lab demo $(if $(KEEP),--keep)
 
 demo-down: ## end a demo that was left up, remove remains of a killed one
-	@$(BNG_BIN_DIR)/bng-lab down
+	@if [ -x $(BNG_BIN_DIR)/bng-lab ]; then $(BNG_BIN_DIR)/bng-lab down; else echo "nothing is built, so no demo is up"; fi
 
 test: ## all tests: unit, property, loom, documentation, end to end (root)
 	@scripts/setup test

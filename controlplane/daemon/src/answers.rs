@@ -99,7 +99,7 @@ fn status(driver: &Driver, clock: Clock) -> Status {
     let now = clock.monotonic_ms;
     let dataplane = driver.publisher.dataplane_status();
     let (workers, drops) = workers(driver, dataplane.alive, now);
-    let counters = driver.engine_counters();
+    let counters = driver.engine.counters().iter();
     Status {
         dataplane: DataplaneView {
             alive: dataplane.alive,
@@ -173,7 +173,11 @@ fn workers(driver: &Driver, alive: bool, now: u64) -> (Vec<WorkerView>, Vec<Drop
             host,
         }
     });
-    let control = driver.engine_counters().filter(|it| it.group == "drop");
+    let control = driver
+        .engine
+        .counters()
+        .iter()
+        .filter(|it| it.group == "drop");
     let control = control.map(|it| DropView {
         reason: it.name,
         source: "control",

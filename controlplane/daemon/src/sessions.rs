@@ -119,13 +119,6 @@ impl Sessions {
         self.at(slot).filter(|live| live.session == session)
     }
 
-    /// Changes how a session that is over ended.
-    pub fn set_end(&mut self, session: SessionRef, end: End) {
-        if let Some(live) = self.get_mut(session) {
-            live.end = Some(end);
-        }
-    }
-
     /// The session in a slot.
     #[must_use]
     pub fn at(&self, slot: SlotIndex) -> Option<&Live> {

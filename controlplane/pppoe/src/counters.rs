@@ -185,7 +185,7 @@ counters! {
         PeerPadt = "peer_padt", "The peer sent a PADT.";
         Operator = "operator", "An operator ended the session.";
         Shutdown = "shutdown", "The gateway is going down.";
-        PortDown = "port_down", "The access port went down.";
+        PortDown = "port_down", "The access port went down, or came back with another MAC address before the session was up.";
         SessionTimeout = "session_timeout", "The session's time was used up.";
         IdleTimeout = "idle_timeout", "No traffic for the idle time.";
         DeadPeer = "dead_peer", "The peer answered no Echo-Request and sent nothing else.";

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
 use bng_wire::{MacAddr, VlanStack};
 use thiserror::Error;
@@ -256,6 +257,29 @@ impl AccessConcentrator {
             _ => session.terminate(cause, cx),
         })
         .is_some()
+    }
+
+    /// An access port has another MAC address from now on. Sessions whose network is up go on under it; the others, whose
+    /// peers await answers from the old one, end with `PortDown`. Returns `false`, with nothing changed, when the port is
+    /// unknown or the address is no station's.
+    pub fn set_port_mac(&mut self, now: Time, id: PortId, mac: MacAddr) -> bool {
+        self.advance(now);
+        let configured = self.config.ports.iter_mut().find(|port| port.id == id);
+        let (Some(configured), Some(port)) = (configured, self.ports.get_mut(&id)) else {
+            return false;
+        };
+        if !mac.is_unicast() {
+            return false;
+        }
+        configured.mac = mac;
+        port.config.mac = mac;
+        let sessions = self.table.iter().map(|session| session.lower.session);
+        let on_port = sessions.filter(|session| session.port == id);
+        let slots: Vec<_> = on_port.filter_map(|session| self.slot(session)).collect();
+        for slot in slots {
+            self.visit(slot, |session, cx| session.set_source(mac, cx));
+        }
+        true
     }
 
     /// The driver has withdrawn a session that is down from everywhere: its id may rest and be used again.

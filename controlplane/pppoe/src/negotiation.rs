@@ -16,8 +16,8 @@ use crate::random::Random;
 use crate::timers::Timer;
 use crate::{DropReason, Time};
 
-/// How long after our Configure-Ack the same request again is one that was under way: three periods of the Restart timer's
-/// usual length (RFC 1661 section 4.6). Later it is from a peer that does not count, and renegotiates.
+/// How long after our Configure-Ack the same request again is taken for one that was under way, unless the peer has shown
+/// before that it had the Ack: three periods of the Restart timer's usual length (RFC 1661 section 4.6).
 const REPEAT_WINDOW: Duration = Duration::from_secs(9);
 
 /// Code-Rejects and Protocol-Rejects of one session.
@@ -116,7 +116,7 @@ pub(crate) struct Negotiation<N> {
     // not reach the automaton: in Opened they would tear the link down.
     outstanding: bool,
     first_request: bool,
-    // Digest of the peer's request we acknowledged last, and when.
+    // Digest of the peer's request we acknowledged last, and when, as long as our Ack may not have arrived.
     acknowledged: Option<([u8; 16], Time)>,
 }
 
@@ -148,6 +148,11 @@ impl<N: Negotiable> Negotiation<N> {
 
     pub(crate) const fn state(&self) -> State {
         self.state
+    }
+
+    /// The peer has shown that it had our Configure-Ack: any further Configure-Request renegotiates.
+    pub(crate) const fn peer_is_opened(&mut self) {
+        self.acknowledged = None;
     }
 
     /// A new identifier for a packet we originate.

@@ -8,8 +8,12 @@
 
 mod peer;
 
+use bng_pppoe::codec::frame;
 use bng_pppoe::codec::lcp::code as lcp_code;
-use bng_pppoe::{AuthError, AuthVerdict, Event, Outcome, RejectCause, TerminateCause, Time};
+use bng_pppoe::{
+    AuthError, AuthVerdict, DropReason, Event, Outcome, PortId, RejectCause, TerminateCause, Time,
+};
+use bng_wire::MacAddr;
 use bng_wire::pppoe::code;
 use peer::*;
 
@@ -105,6 +109,38 @@ fn an_orphan_is_told_by_padt_and_its_id_rests() {
     assert_eq!(as_discovery(&frames[0].frame).0, code::PADT);
     assert_eq!(as_discovery(&frames[0].frame).1, 5);
     assert!(!world.ac.expel(world.now, orphan, client.mac, client.vlans));
+}
+
+#[test]
+fn a_port_with_another_address_keeps_sessions_that_are_up_and_ends_the_others() {
+    let (mut world, client) = up();
+    let live = world.session();
+    let mut second = Client::new(2);
+    second.discover(&mut world);
+    let mac = MacAddr([2, 0xac, 0, 0, 0, 9]);
+    assert!(!world.ac.set_port_mac(world.now, PORT, MacAddr::BROADCAST));
+    assert!(!world.ac.set_port_mac(world.now, PortId(7), mac));
+    assert!(world.drain().is_empty(), "nothing has changed");
+
+    assert!(world.ac.set_port_mac(world.now, PORT, mac));
+    let frames = world.drain();
+    assert_eq!(frames.len(), 1);
+    let padt = frame::parse(&frames[0].frame).unwrap();
+    assert_eq!((padt.src, padt.dst), (mac, second.mac));
+    assert_eq!(as_discovery(&frames[0].frame).0, code::PADT);
+    assert_eq!(world.down_cause(), Some(TerminateCause::PortDown));
+
+    assert_eq!(world.session(), live, "the one that is up");
+    let echo = world.pass(30_000).remove(0).1;
+    assert_eq!(frame::parse(&echo).unwrap().src, mac);
+    world.feed(&client.padi());
+    assert_eq!(world.last_drop, None);
+    world.feed(&client.padt());
+    assert_eq!(
+        world.last_drop,
+        Some(DropReason::Destination),
+        "old address"
+    );
 }
 
 #[test]

@@ -144,29 +144,39 @@ fn a_request_sent_again_before_our_ack_arrived_is_acknowledged_again_and_renegot
     assert_eq!(world.event_names().len(), 5, "still up");
     assert_eq!(world.count(Outcome::RequestsRepeated), 1);
 
-    // Long after our Ack the same bytes come from a peer that starts anew.
-    world.pass(6_000);
+    // Traffic shows that the peer had our Ack, so it starts anew.
+    assert!(world.ac.note_traffic(world.now, world.session()));
     assert_eq!(world.feed(&last).len(), 2, "our request and the Ack");
     assert_eq!(world.event_names()[5..], ["network-down"]);
 }
 
 #[test]
-fn an_lcp_request_repeated_on_its_way_does_not_take_the_network_down() {
+fn long_after_our_ack_the_same_request_renegotiates() {
+    let (mut world, mut client) = up();
+    let last = client.ipcp_request();
+    client.converse(&mut world, vec![last.clone()]);
+    world.pass(9_000);
+    assert_eq!(world.feed(&last).len(), 2, "our request and the Ack");
+    assert_eq!(world.event_names()[5..], ["network-down"]);
+}
+
+#[test]
+fn an_lcp_request_sent_again_before_our_ack_arrived_does_not_renegotiate_but_after_credentials_it_does()
+ {
     let mut world = World::new(config());
     let mut client = Client::new(1);
     client.link_up(&mut world);
-    let request = client.lcp(
-        lcp_code::CONFIGURE_REQUEST,
-        client.id,
-        &client.lcp_options(),
-    );
+    let options = client.lcp_options();
+    let request = client.lcp(lcp_code::CONFIGURE_REQUEST, client.id, &options);
+    let answers = world.feed(&request);
+    assert_eq!(answers.len(), 1, "no Configure-Request of ours");
+    assert_eq!(as_control(&answers[0]).1.code, lcp_code::CONFIGURE_ACK);
+    assert_eq!(world.count(Outcome::LcpRenegotiated), 0);
     let pap = client.pap(9);
     client.converse(&mut world, vec![pap]);
     assert_eq!(world.event_names(), ["started", "auth", "up"]);
-    let answers = world.feed(&request);
-    assert_eq!(answers.len(), 1);
-    assert_eq!(as_control(&answers[0]).1.code, lcp_code::CONFIGURE_ACK);
-    assert_eq!(world.event_names().len(), 3);
+    assert_eq!(world.feed(&request).len(), 2, "our request and the Ack");
+    assert_eq!(world.event_names()[3..], ["network-down"]);
 }
 
 #[test]

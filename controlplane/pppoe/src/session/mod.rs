@@ -6,6 +6,8 @@ mod view;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use bng_wire::MacAddr;
+
 use crate::automaton::{self, State};
 use crate::codec::control;
 use crate::codec::lcp::{DEFAULT_MRU, code};
@@ -269,6 +271,14 @@ impl Session {
         self.die(cx);
     }
 
+    /// The access port has another address now.
+    pub(crate) fn set_source(&mut self, mac: MacAddr, cx: &mut Context<'_>) {
+        self.lower.header.src = mac;
+        if !self.network_up {
+            self.cut_off(TerminateCause::PortDown, cx);
+        }
+    }
+
     /// The peer sent PADT. A session that was ending keeps its own cause.
     pub(crate) fn peer_padt(&mut self, cx: &mut Context<'_>) {
         self.begin_end(TerminateCause::PeerPadt);
@@ -412,6 +422,7 @@ impl Session {
     /// The dataplane saw traffic from the peer.
     pub(crate) fn note_traffic(&mut self, now: Time) {
         self.heard(now);
+        self.ipcp.peer_is_opened();
         self.last_traffic = now;
     }
 

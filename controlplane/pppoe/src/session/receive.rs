@@ -29,6 +29,9 @@ impl Session {
             // Its answer could exceed the MTU.
             return Err(DropReason::PppOversize);
         }
+        if protocol != protocol::LCP {
+            self.lcp.peer_is_opened();
+        }
         let result = match protocol {
             protocol::LCP => self.receive_lcp(payload, cx),
             protocol::PAP => self.receive_pap(payload, cx),

@@ -82,18 +82,13 @@ impl Settings {
     /// # Errors
     /// [`SettingsError`] for counts the shared memory cannot hold.
     pub fn new(config: &Config) -> Result<Self, SettingsError> {
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let routed = config.pools.iter().filter(|pool| pool.nat.is_none());
-        let framed: u64 = routed
-            .flat_map(|pool| &pool.ranges)
-            .map(|range| 1u64 << (32 - range.prefix_len()))
-            .sum();
+        let counts = config.table_counts();
         let capacities = Capacities::of_gateway(
-            u32::from(config.access_port_count()),
-            count(config.dataplane.ports.len()),
-            count(config.dataplane.workers.len()),
-            config.nat.address_count(),
-            u32::try_from(framed).unwrap_or(u32::MAX),
+            counts.access_ports,
+            counts.ports,
+            counts.workers,
+            counts.nat_addresses,
+            counts.routed_addresses,
         );
         capacities.check()?;
         let ranges = ranges(config);

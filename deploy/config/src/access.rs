@@ -13,7 +13,7 @@ pub struct Pppoe {
     pub ac_name: String,
     /// Service names offered, 1 to 64 bytes each, at most 16. Empty (default): any service name is accepted.
     pub service_names: Vec<String>,
-    /// Sessions one MAC may have on one access port, 1 to 1,024, default 1.
+    /// Sessions one MAC may have on one access port and VLAN, 1 to 1,024, default 4.
     pub max_sessions_per_mac: u16,
     /// Sessions of the whole gateway that have a PADS but no open network protocol yet, 1 to 65,535, default 1,024.
     pub max_half_open: u32,
@@ -41,7 +41,7 @@ impl Default for Pppoe {
         Self {
             ac_name: "ironbng".to_owned(),
             service_names: Vec::new(),
-            max_sessions_per_mac: 1,
+            max_sessions_per_mac: 4,
             max_half_open: 1024,
             padi_per_second: 1000,
             padi_per_second_per_mac: 5,

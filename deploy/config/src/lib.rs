@@ -112,22 +112,22 @@ impl Config {
             .unwrap_or(0)
     }
 
-    /// Port index and port of a name.
-    pub fn port(&self, name: &str) -> Option<(u16, &Port)> {
-        (0u16..)
-            .zip(&self.dataplane.ports)
-            .find(|(_, port)| port.name == name)
-    }
-
-    /// How many sessions can be up at once: bounded by the addresses of the pools and by 65,535 session ids per access port.
-    pub fn session_capacity(&self) -> u32 {
-        let ids = u64::from(self.access_port_count()) * 65_535;
-        let addresses: u64 = self
-            .pools
-            .iter()
-            .map(|pool| u64::from(pool.capacity()))
+    /// The counts the shared memory is made for.
+    #[must_use]
+    pub fn table_counts(&self) -> TableCounts {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let routed = self.pools.iter().filter(|pool| pool.nat.is_none());
+        let addresses: u64 = routed
+            .flat_map(|pool| &pool.ranges)
+            .map(address_plan::size)
             .sum();
-        u32::try_from(ids.min(addresses)).unwrap_or(u32::MAX)
+        TableCounts {
+            access_ports: u32::from(self.access_port_count()),
+            ports: count(self.dataplane.ports.len()),
+            workers: count(self.dataplane.workers.len()),
+            nat_addresses: self.nat.address_count(),
+            routed_addresses: u32::try_from(addresses).unwrap_or(u32::MAX),
+        }
     }
 
     /// The largest MRU a session on this access port may have, in bytes: `pppoe.mru`, or what is left of the port's MTU after the
@@ -135,6 +135,21 @@ impl Config {
     pub fn max_mru(&self, access: &Port) -> u16 {
         self.pppoe.mru.min(access.mtu.saturating_sub(8))
     }
+}
+
+/// What a configuration asks the shared memory to hold. Both daemons make their tables for these counts, so they must agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableCounts {
+    /// Access ports.
+    pub access_ports: u32,
+    /// All ports.
+    pub ports: u32,
+    /// Workers.
+    pub workers: u32,
+    /// Public addresses of all NAT pools.
+    pub nat_addresses: u32,
+    /// Addresses of all pools without NAT, the first and last of each range included; `u32::MAX` stands for more.
+    pub routed_addresses: u32,
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>, ConfigError> {

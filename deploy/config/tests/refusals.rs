@@ -50,7 +50,7 @@ fn appended(more: &str, expected: &str) {
 fn smallest_good_file_is_accepted() {
     let config = Config::parse(GOOD.as_bytes(), Path::new("bng.yaml")).unwrap();
     assert_eq!(config.access_port_count(), 1);
-    assert_eq!(config.session_capacity(), 4093);
+    assert_eq!(config.pools[0].capacity(), 4093);
 }
 
 #[test]

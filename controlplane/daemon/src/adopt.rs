@@ -3,7 +3,12 @@
 //! A session that was up, has a whole recovery record and still fits the configuration goes on: its entry is not touched, so
 //! its traffic does not notice. Every other one is ended with a PADT, so that its subscriber dials again at once.
 
-use bng_shm::{Record, Session, SessionState, SlotIndex};
+use std::net::Ipv4Addr;
+
+use bng_shm::{
+    BlockOwner, PoolRange, PortBlock, PublishError, RangeKind, Reader, Record, Session,
+    SessionState, SlotIndex,
+};
 
 use crate::driver::Driver;
 use crate::grants::KeepError;
@@ -44,6 +49,13 @@ impl NotAdopted {
 
 /// Adopts what can be adopted and withdraws the rest.
 pub(crate) fn adopt(driver: &mut Driver, clock: Clock) {
+    take_sessions(driver, clock);
+    if !driver.publisher.created() {
+        clear_owners(driver);
+    }
+}
+
+fn take_sessions(driver: &mut Driver, clock: Clock) {
     let found = driver.publisher.survey();
     if found.is_empty() {
         return;
@@ -75,6 +87,70 @@ pub(crate) fn adopt(driver: &mut Driver, clock: Clock) {
         }
     }
     tracing::info!(adopted, ended, "sessions of an earlier run");
+}
+
+/// Takes blocks and addresses from everybody who is not known to have them: from sessions of which an earlier run left
+/// nothing but that, and from those for whose block the word has another meaning since the NAT pools are cut differently.
+fn clear_owners(driver: &mut Driver) {
+    let reader = driver.publisher.reader();
+    for range in driver.publisher.pool_ranges().to_vec() {
+        let addresses = (range.first.to_bits()..=range.last.to_bits()).map(Ipv4Addr::from_bits);
+        for address in addresses {
+            let result = match range.kind {
+                RangeKind::Subscriber => break,
+                RangeKind::Routed => {
+                    let owner = reader.framed_owner(&range, address);
+                    if owner.is_none_or(|owner| has(driver, owner, address, None)) {
+                        continue;
+                    }
+                    driver.publisher.set_framed_owner(address, None)
+                }
+                RangeKind::Nat => clear_blocks(driver, &reader, &range, address),
+            };
+            if let Err(error) = result {
+                driver.publish_failed("owner of an address", &error);
+            }
+        }
+    }
+}
+
+fn clear_blocks(
+    driver: &mut Driver,
+    reader: &Reader,
+    range: &PoolRange,
+    address: Ipv4Addr,
+) -> Result<(), PublishError> {
+    let step = usize::from(range.block_size.max(1));
+    for first_port in (range.first_port..=u16::MAX).step_by(step) {
+        let owner = reader.block_owner(range, address, first_port);
+        if owner.is_none_or(|owner| has(driver, owner, address, Some(first_port))) {
+            continue;
+        }
+        let block = PortBlock {
+            address,
+            address_index: 0,
+            first_port,
+            size: range.block_size,
+        };
+        driver.publisher.set_block_owner(&block, None)?;
+    }
+    Ok(())
+}
+
+/// Whether the session a word names is one that forwards and holds what the word stands for.
+fn has(driver: &Driver, owner: BlockOwner, address: Ipv4Addr, first_port: Option<u16>) -> bool {
+    let live = driver.sessions.at(owner.slot);
+    live.is_some_and(|live| {
+        let block = live.holding.and_then(|holding| holding.published_block());
+        live.end.is_none()
+            && live.generation & 0x7fff_ffff == owner.generation
+            && match first_port {
+                Some(port) => {
+                    block.is_some_and(|it| it.address == address && it.first_port == port)
+                }
+                None => live.framed_ip() == Some(address),
+            }
+    })
 }
 
 fn take_over(

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use bng_aaa::Authenticator;
 use bng_config::Config;
-use bng_pppoe::counters::CounterValue;
 use bng_pppoe::{AccessConcentrator, PortId};
-use bng_shm::{Event, FRAME_MAX, FrameMeta, PublishError, Publisher, PuntClass, PuntedFrame, Take};
+use bng_shm::{
+    Event, FRAME_MAX, FRAME_RING_SLOTS, FrameMeta, PublishError, Publisher, PuntClass, PuntedFrame,
+    Take,
+};
 use tokio::sync::mpsc;
 
 use crate::adopt;
@@ -31,6 +33,8 @@ use crate::withdrawals::Withdrawals;
 
 /// Punted frames taken from one worker before the next one's turn.
 const FRAME_BATCH: usize = 64;
+/// Rounds of such batches before timers and requests have their turn: enough for every frame a ring can hold.
+const FRAME_ROUNDS: usize = FRAME_RING_SLOTS / FRAME_BATCH;
 /// Events taken from one worker before the next one's turn.
 const EVENT_BATCH: usize = 256;
 /// Requests answered before frames have their turn.
@@ -68,8 +72,6 @@ pub struct Driver {
     pub(crate) presence: Presence,
     pub(crate) tally: Tally,
     pub(crate) waiting: Waiting,
-    /// Counters of engines before the present one, in the engine's order.
-    engine_base: Vec<u64>,
     inbox: Inbox,
     resolver: mpsc::Sender<Resolve>,
     buffer: Box<[u8; FRAME_MAX]>,
@@ -119,7 +121,6 @@ impl Driver {
             withdrawals: Withdrawals::default(),
             tally: Tally::default(),
             waiting: Waiting::default(),
-            engine_base: Vec::new(),
             inbox,
             resolver,
             buffer: Box::new([0; FRAME_MAX]),
@@ -141,7 +142,16 @@ impl Driver {
                 return;
             }
             self.look_at_dataplane(clock);
-            let more = self.take_frames(clock) | self.take_events();
+            // An answer that waits in a ring came before the timer it stops, however late this thread is: `clock` was read
+            // before the rings are emptied, so what arrives meanwhile finds no timer fired that it would have stopped.
+            let mut more = true;
+            for _ in 0..FRAME_ROUNDS {
+                more = self.take_frames(clock);
+                if !more {
+                    break;
+                }
+            }
+            more |= self.take_events();
             self.engine.handle_timeout(clock.time());
             self.settle(clock, None);
             self.injector.flush(&mut self.publisher, &mut self.tally);
@@ -331,25 +341,5 @@ impl Driver {
     pub(crate) fn workers(&self) -> u8 {
         // Fits: the capacities allow 64.
         self.settings.capacities.workers as u8
-    }
-
-    /// Keeps what an engine that is replaced has counted.
-    pub(crate) fn add_engine_counters(&mut self, old: &AccessConcentrator) {
-        let values = old.counters().iter().map(|counter| counter.value);
-        for (at, value) in values.enumerate() {
-            match self.engine_base.get_mut(at) {
-                Some(base) => *base += value,
-                None => self.engine_base.push(value),
-            }
-        }
-    }
-
-    /// The counters of the engine and of those before it.
-    pub(crate) fn engine_counters(&self) -> impl Iterator<Item = CounterValue> + '_ {
-        let base = self.engine_base.iter().copied().chain(std::iter::repeat(0));
-        (self.engine.counters().iter().zip(base)).map(|(counter, base)| CounterValue {
-            value: counter.value + base,
-            ..counter
-        })
     }
 }

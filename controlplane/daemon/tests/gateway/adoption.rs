@@ -1,6 +1,8 @@
 //! Restarts of either side.
 
-use bng_shm::SessionState;
+use std::net::Ipv4Addr;
+
+use bng_shm::{BlockOwner, PortBlock, SessionState, SlotIndex};
 
 use crate::client::Client;
 use crate::world::{CONFIG, World};
@@ -120,6 +122,44 @@ fn a_session_whose_block_is_cut_otherwise_now_is_ended() {
 }
 
 #[test]
+fn blocks_nobody_holds_lead_nowhere_after_a_restart() {
+    let mut world = World::new(CONFIG);
+    let mut clients = clients();
+    world.dial(&mut clients);
+    let held = clients.each_ref().map(|it| world.entry(it).nat.unwrap());
+    let live = world.entry(&clients[0]);
+    let slot = world.slot(&clients[0]);
+    world.stop_control();
+
+    let mut publisher = world.publisher();
+    let range = publisher.pool_ranges()[0];
+    let address = Ipv4Addr::new(198, 51, 100, 1);
+    let free = |first_port| PortBlock {
+        address,
+        address_index: 1,
+        first_port,
+        size: 1024,
+    };
+    // As after a change of `first_port` (a live session, another meaning of the word), and as left by a session that is gone.
+    let named = |slot, generation| Some(BlockOwner { slot, generation });
+    let (other_meaning, gone) = (free(1024 * 9), free(1024 * 62));
+    (publisher.set_block_owner(&other_meaning, named(slot, live.generation))).unwrap();
+    (publisher.set_block_owner(&gone, named(SlotIndex::new(1, 99), 3))).unwrap();
+    drop(publisher);
+
+    world.start_control();
+    assert_eq!(world.counted("adopted"), 2);
+    let reader = world.reader();
+    for block in [other_meaning, gone] {
+        assert_eq!(reader.block_owner(&range, address, block.first_port), None);
+    }
+    for (block, client) in held.iter().zip(&clients) {
+        let owner = reader.block_owner(&range, block.address, block.first_port);
+        assert_eq!(owner.map(|owner| owner.slot), Some(world.slot(client)));
+    }
+}
+
+#[test]
 fn a_restart_in_the_middle_of_an_end_finishes_it() {
     let mut world = World::new(CONFIG);
     let mut clients = clients();
@@ -192,8 +232,7 @@ fn ports_with_other_addresses_after_a_restart_keep_the_sessions() {
     world.until("echo", &mut clients, |_, clients| {
         clients[0].echoes > echoes
     });
-    assert_eq!(world.history().items[0].cause, "port_changed");
-    // The counters of the engine before the change go on.
+    assert_eq!(world.history().items[0].cause, "port_down");
     assert_eq!(world.engine_counted("outcome", "padi"), 2);
     world.dial(&mut clients[1..]);
 }

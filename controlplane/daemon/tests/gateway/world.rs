@@ -110,6 +110,13 @@ impl World {
         self.driver = Some((handle, std::thread::spawn(|| driver.run())));
     }
 
+    /// The publishing side while no control plane runs.
+    pub(crate) fn publisher(&self) -> Publisher {
+        let mut publisher = Publisher::attach(&self.dir, self.settings.capacities).unwrap();
+        publisher.publish_pools(&self.settings.ranges).unwrap();
+        publisher
+    }
+
     pub(crate) fn stop_control(&mut self) {
         if let Some((handle, thread)) = self.driver.take() {
             handle.tell(Request::Stop).unwrap();

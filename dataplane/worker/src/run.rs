@@ -90,7 +90,11 @@ pub(crate) fn run(config: &Config) -> Result<()> {
         }
     }
     shm.ring_control();
-    tracing::info!("stopped");
+    // Ports, rings and threads are gone, so every buffer is back (HZ-21).
+    match pool.in_use() {
+        0 => tracing::info!("stopped"),
+        lost => tracing::error!("stopped; {lost} packet buffers were lost"),
+    }
     first_error.map_or(Ok(()), Err)
 }
 

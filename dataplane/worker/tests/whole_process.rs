@@ -10,90 +10,12 @@ use bng_shm::{Counter, FrameMeta, PuntClass, Session, SessionState, Vlans};
 use bng_wire::checksum::checksum;
 use bng_wire::ethernet::ethertype;
 use bng_wire::pppoe::{code, protocol};
-use bng_wire::{MacAddr, VlanStack, VlanTag};
-use running::{ACCESS, GATEWAY, Gateway, HOST, OURS, ROUTER, ROUTER_MAC, Subscriber};
-
-const QINQ: Vlans = Vlans {
-    s_vlan: Some(100),
-    c_vlan: Some(7),
-    outer_is_88a8: true,
+use bng_wire::{MacAddr, VlanStack};
+use running::frames::{
+    QINQ, from_core, from_subscriber, hop, source_port, tags, to_core, to_subscriber,
+    two_subscribers,
 };
-
-fn tags(subscriber: &Subscriber, outer: u16) -> VlanStack {
-    match (
-        subscriber.session.vlans.s_vlan,
-        subscriber.session.vlans.c_vlan,
-    ) {
-        (Some(s), Some(c)) => VlanStack::double(
-            VlanTag {
-                tpid: outer,
-                tci: s,
-            },
-            VlanTag {
-                tpid: ethertype::VLAN,
-                tci: c,
-            },
-        ),
-        _ => VlanStack::UNTAGGED,
-    }
-}
-
-/// A PPP frame as the subscriber sends it.
-fn from_subscriber(g: &Gateway, s: &Subscriber, ppp: u16, payload: &[u8]) -> Vec<u8> {
-    let tags = tags(s, ethertype::QINQ);
-    pppoe_session(
-        g.access_mac,
-        s.mac(),
-        &tags,
-        s.slot.session_id(),
-        ppp,
-        payload,
-    )
-}
-
-/// An IPv4 packet as the subscriber is to get it.
-fn to_subscriber(g: &Gateway, s: &Subscriber, packet: &[u8]) -> Vec<u8> {
-    let tags = tags(s, ethertype::QINQ);
-    let id = s.slot.session_id();
-    pppoe_session(s.mac(), g.access_mac, &tags, id, protocol::IPV4, packet)
-}
-
-fn from_core(g: &Gateway, packet: &[u8]) -> Vec<u8> {
-    let mut frame = ethernet(g.core_mac, ROUTER_MAC, ethertype::IPV4, packet);
-    // Short frames are padded on the wire (IEEE 802.3), and padding is no part of the packet.
-    frame.resize(frame.len().max(60), 0xee);
-    frame
-}
-
-fn to_core(g: &Gateway, packet: &[u8]) -> Vec<u8> {
-    ethernet(ROUTER_MAC, g.core_mac, ethertype::IPV4, packet)
-}
-
-/// The packet behind one more hop.
-fn hop(mut packet: Vec<u8>) -> Vec<u8> {
-    packet[8] -= 1;
-    packet[10..12].fill(0);
-    let check = checksum(&packet[..20]);
-    packet[10..12].copy_from_slice(&check.to_be_bytes());
-    packet
-}
-
-/// The source port of a TCP or UDP packet in an untagged frame.
-fn source_port(frame: &[u8]) -> u16 {
-    u16::from_be_bytes([frame[34], frame[35]])
-}
-
-/// Two subscribers of two workers, tagged and untagged, with their sessions open.
-fn two_subscribers(g: &mut Gateway) -> [Subscriber; 2] {
-    let both = [
-        Subscriber::new(7, 0, QINQ),
-        Subscriber::new(9, 1, Vlans::default()),
-    ];
-    for subscriber in &both {
-        g.open(subscriber);
-    }
-    both
-}
+use running::{ACCESS, GATEWAY, Gateway, HOST, OURS, ROUTER, ROUTER_MAC, Subscriber, run};
 
 #[test]
 fn packets_go_both_ways_byte_for_byte_in_order_and_are_counted_exactly() {
@@ -545,4 +467,68 @@ fn sigterm_ends_it_cleanly_and_the_next_one_knows_the_mappings() {
     g.expect(Counter::NatMappingCreated, before);
     g.assert_conservation();
     assert_eq!(g.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_flood_from_all_sides_loses_no_frame_without_a_name() {
+    let mut g = Gateway::start("flood");
+    let [a, b] = two_subscribers(&mut g);
+    let data = |s: &Subscriber, port| {
+        let packet = udp((s.session.framed_ip, port), (HOST, 53), &[0; 400]);
+        from_subscriber(&g, s, protocol::IPV4, &packet)
+    };
+    let lcp = |s: &Subscriber| from_subscriber(&g, s, protocol::LCP, &[9, 1, 0, 8, 1, 2, 3, 4]);
+    let padi = pppoe_discovery(
+        MacAddr::BROADCAST,
+        b.mac(),
+        &VlanStack::UNTAGGED,
+        code::PADI,
+        &[1, 1, 0, 0],
+    );
+    let unasked = udp((HOST, 53), (a.block().address, 60_000), b"");
+    let to_kernel = udp((ROUTER, 53), (OURS, 9), &[0; 400]);
+    for n in 0..20_000u16 {
+        g.access.send(&match n % 8 {
+            0 => lcp(&a),
+            1 => lcp(&b),
+            2 => padi.clone(),
+            // More flows than a block has ports.
+            3..=5 => data(&a, n),
+            6 => data(&b, 5_000),
+            _ => data(&b, 5_000)[..40].to_vec(),
+        });
+        let packet = if n % 2 == 0 { &unasked } else { &to_kernel };
+        g.core.send(&from_core(&g, packet));
+    }
+    g.assert_conservation();
+    // Nobody took what was punted: the rings are full, and both shares said so.
+    for reason in [
+        Counter::PuntRingFull,
+        Counter::PuntRingReserved,
+        Counter::PppoeLengthLong,
+        Counter::NatBlockExhausted,
+        Counter::NatNoMapping,
+    ] {
+        assert!(g.count(reason) > 0, "{}", reason.label());
+    }
+    assert!(g.count(Counter::NatMappingCreated) <= 2 * 512);
+    assert_eq!(g.terminate().code(), Some(0));
+    let lost: Vec<_> = g
+        .said
+        .iter()
+        .filter(|line| line.contains("packet buffers"))
+        .collect();
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+#[test]
+fn a_deleted_twin_ends_the_process_by_name() {
+    let mut g = Gateway::start("twin");
+    run("ip", "link delete core0");
+    assert_eq!(g.ended().code(), Some(1));
+    let last = g.said.last().unwrap();
+    assert!(
+        last.contains("TAP twin of port core0 was deleted"),
+        "{last}"
+    );
 }

@@ -1,5 +1,7 @@
 //! The real process between two TAP devices in a namespace of its own; the test plays control, subscribers and core.
 
+pub(crate) mod frames;
+
 use bng_config::Config;
 use bng_dataplane::capacities::capacities;
 use bng_shm::{
@@ -85,7 +87,7 @@ pub(crate) fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) ->
     }
 }
 
-fn run(program: &str, arguments: &str) {
+pub(crate) fn run(program: &str, arguments: &str) {
     let status = Command::new(program)
         .args(arguments.split_whitespace())
         .status();
@@ -254,9 +256,15 @@ impl Gateway {
 
     /// Ends the process by SIGTERM.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
+        let (child, _) = self.process.as_ref().unwrap();
+        kill_process(Pid::from_child(child), Signal::TERM).unwrap();
+        self.ended()
+    }
+
+    /// Waits until the process has ended.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
         let (mut child, lines) = self.process.take().unwrap();
-        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-        let status = child.wait().unwrap();
+        let status = wait_for("end of the process", || child.try_wait().unwrap());
         self.said.extend(lines.iter());
         status
     }

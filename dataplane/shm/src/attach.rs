@@ -99,6 +99,18 @@ pub enum AttachError {
         /// The process that uses the memory.
         process: &'static str,
     },
+    /// Somebody else's directory: its owner could put other files into it.
+    #[error(
+        "shared memory {path}: the directory belongs to user {owner}, not to this process's user {us}; remove it, or use another shared_memory.path"
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner's user id.
+        owner: u32,
+        /// The user id of this process.
+        us: u32,
+    },
     /// Others than the owner may put files into the directory.
     #[error(
         "shared memory {path}: mode {mode:04o} lets others than its owner write there; use a directory of mode 0700"
@@ -180,10 +192,17 @@ fn open_directory(dir: &Path) -> Result<(), AttachError> {
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}
         Err(errno) => return Err(io_error(dir, "create directory")(errno)),
     }
-    let mode = rustix::fs::stat(dir)
-        .map_err(io_error(dir, "look at"))?
-        .st_mode
-        & 0o777;
+    let stat = rustix::fs::stat(dir).map_err(io_error(dir, "look at"))?;
+    // On /dev/shm anybody can make a directory of our name before we do.
+    let us = rustix::process::geteuid().as_raw();
+    if stat.st_uid != us {
+        return Err(AttachError::Foreign {
+            path: dir.to_owned(),
+            owner: stat.st_uid,
+            us,
+        });
+    }
+    let mode = stat.st_mode & 0o777;
     if mode & 0o022 != 0 {
         return Err(AttachError::Exposed {
             path: dir.to_owned(),

@@ -10,7 +10,7 @@ use bng_shm::{AttachError, Capacities, Dataplane, Publisher, Record, Session, Se
 use bng_shm::{SlotIndex, Vlans};
 use directory::{Directory, SMALL};
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -295,6 +295,19 @@ fn a_directory_where_others_can_write_is_refused() {
     }
     fs::set_permissions(&*dir, Permissions::from_mode(0o755)).unwrap();
     Publisher::attach(&dir, SMALL).unwrap();
+}
+
+/// Needs root, like everything that plays another user.
+#[test]
+fn a_directory_somebody_else_made_first_is_refused() {
+    let dir = Directory::new();
+    fs::create_dir(&*dir).unwrap();
+    fs::set_permissions(&*dir, Permissions::from_mode(0o700)).unwrap();
+    chown(&*dir, Some(65_534), None).unwrap();
+    let refused = Publisher::attach(&dir, SMALL).unwrap_err();
+    let owner = matches!(refused, AttachError::Foreign { owner: 65_534, .. });
+    assert!(owner, "{refused}");
+    assert!(fs::read_dir(&*dir).unwrap().next().is_none(), "untouched");
 }
 
 #[test]

@@ -185,6 +185,7 @@ counters! {
         PeerPadt = "peer_padt", "The peer sent a PADT.";
         Operator = "operator", "An operator ended the session.";
         Shutdown = "shutdown", "The gateway is going down.";
+        Displaced = "displaced", "Half-open sessions were at their limit; this one's peer had said nothing and another client came.";
         PortDown = "port_down", "The access port went down, or came back with another MAC address before the session was up.";
         SessionTimeout = "session_timeout", "The session's time was used up.";
         IdleTimeout = "idle_timeout", "No traffic for the idle time.";

@@ -13,11 +13,11 @@ use crate::codec::lcp::{DEFAULT_MRU, PPPOE_MRU};
 use crate::codec::tags::{TagWriter, Tags, kind};
 use crate::config::{PortConfig, ServicePolicy};
 use crate::cookie::keyed_digest;
-use crate::counters::Outcome;
+use crate::counters::{Outcome, TerminateCause};
 use crate::engine::AccessConcentrator;
 use crate::events::{AccessLine, Event, SessionRef, Transmit};
 use crate::session::{Phase, Session, Subscriber};
-use crate::{DropReason, PortId};
+use crate::{DropReason, PortId, Time};
 
 /// Tags echoed byte for byte in every reply.
 const ECHOED: [u16; 2] = [kind::HOST_UNIQ, kind::RELAY_SESSION_ID];
@@ -138,7 +138,7 @@ impl AccessConcentrator {
         if !self.config.services.serves(service_name) {
             return Err(DropReason::PadiServiceName);
         }
-        if self.table.half_open() >= limits.half_open
+        if self.is_full()
             || self.table.count_port(line.port) >= limits.sessions_per_port
             || self.table.count_line(line) >= limits.sessions_per_mac as usize
         {
@@ -199,6 +199,13 @@ impl AccessConcentrator {
             return self.refuse(request, refusal);
         }
         let tags = self.pads_tags(request)?;
+        if self.table.half_open() >= self.config.limits.half_open
+            && let Some(silent) = self.displaceable()
+        {
+            self.visit(silent, |session, cx| {
+                session.cut_off(TerminateCause::Displaced, cx);
+            });
+        }
         let slot = self.table.next_slot();
         let port = self
             .ports
@@ -230,6 +237,20 @@ impl AccessConcentrator {
         Ok(())
     }
 
+    /// Whether no session may become half-open.
+    fn is_full(&self) -> bool {
+        self.table.half_open() >= self.config.limits.half_open && self.displaceable().is_none()
+    }
+
+    /// A half-open session that gives way when their number is at its limit, so that clients that dial and then say nothing
+    /// cannot keep others out: its peer has let a whole Restart period pass without a word.
+    fn displaceable(&self) -> Option<u32> {
+        let now = self.now.as_millis();
+        let period = u64::try_from(self.config.restart_timer.as_millis()).unwrap_or(u64::MAX);
+        self.table
+            .silent(Time::from_millis(now.checked_sub(period)?))
+    }
+
     fn admit(&self, request: &Request<'_>, subscriber: &Subscriber) -> Result<(), Refusal> {
         let limits = &self.config.limits;
         let line = request.line;
@@ -256,7 +277,7 @@ impl AccessConcentrator {
         if self.table.count_port(line.port) >= limits.sessions_per_port {
             return refuse(b"too many sessions", Outcome::PadsPortLimit);
         }
-        if self.table.half_open() >= limits.half_open {
+        if self.is_full() {
             return refuse(b"busy, try again", Outcome::PadsHalfOpenLimit);
         }
         Ok(())

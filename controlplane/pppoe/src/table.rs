@@ -19,6 +19,8 @@ pub(crate) struct SessionTable {
     circuits: BTreeMap<(PortId, Box<[u8]>), u32>,
     ports: BTreeMap<PortId, u32>,
     half_open: u32,
+    /// Half-open sessions whose peer has sent nothing since its PADR, the oldest first.
+    silent: BTreeSet<(Time, u32)>,
     schedule: Schedule,
 }
 
@@ -64,6 +66,16 @@ impl SessionTable {
             _ => {}
         }
         session.counted_half_open = half_open;
+        let silent = session.silent_since();
+        if silent != session.counted_silent {
+            if let Some(since) = session.counted_silent {
+                self.silent.remove(&(since, slot));
+            }
+            if let Some(since) = silent {
+                self.silent.insert((since, slot));
+            }
+            session.counted_silent = silent;
+        }
         let next = session.lower.timers.next();
         self.schedule.set(slot, &mut session.scheduled, next);
         if session.phase() != Phase::Dead {
@@ -116,6 +128,12 @@ impl SessionTable {
     /// Number of half-open sessions.
     pub(crate) const fn half_open(&self) -> u32 {
         self.half_open
+    }
+
+    /// The half-open session whose peer has been silent longest, if that is since `limit` or before.
+    pub(crate) fn silent(&self, limit: Time) -> Option<u32> {
+        let (since, slot) = self.silent.first()?;
+        (*since <= limit).then_some(*slot)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {

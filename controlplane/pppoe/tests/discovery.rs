@@ -13,7 +13,9 @@ use std::time::Duration;
 use bng_pppoe::codec::frame::{self, LinkHeader};
 use bng_pppoe::codec::tags::kind;
 use bng_pppoe::codec::{AccessLineIds, TagWriter};
-use bng_pppoe::{Config, DropReason, Event, Limits, Outcome, PortId, Rate, ServicePolicy};
+use bng_pppoe::{
+    Config, DropReason, Event, Limits, Outcome, PortId, Rate, ServicePolicy, TerminateCause,
+};
 use bng_wire::pppoe::code;
 use bng_wire::{MacAddr, VlanStack};
 use peer::*;
@@ -492,4 +494,39 @@ fn an_id_is_not_given_again_before_its_release() {
         .iter()
         .filter(|e| matches!(e, Event::SessionStarted { .. }));
     assert_eq!(started.count(), 1);
+}
+
+#[test]
+fn silent_sessions_give_way_when_half_open_ones_are_at_their_limit_but_not_those_that_talk() {
+    let mut settings = config();
+    settings.limits.half_open = 2;
+    let mut world = World::new(settings);
+    let (mut silent, mut slow, mut late) = (Client::new(1), Client::new(2), Client::new(3));
+    silent.discover(&mut world);
+    slow.discover(&mut world);
+    world.pass(999);
+    world.feed(&slow.lcp_request());
+    assert!(world.feed(&late.padi()).is_empty());
+    assert_eq!(world.last_drop, Some(DropReason::PadiBusy));
+
+    // The silent one has let its first Configure-Request go unanswered.
+    world.pass(1);
+    let pado = world.feed(&late.padi());
+    late.react(&pado[0]);
+    let frames = world.feed(&late.padr());
+    let padt = frame::parse(&frames[0]).unwrap();
+    assert_eq!(padt.dst, silent.mac);
+    assert_eq!(as_discovery(&frames[0]).0, code::PADT);
+    let next = frames[1..].iter().flat_map(|f| late.react(f)).collect();
+    late.converse(&mut world, next);
+    assert_eq!(world.ended(TerminateCause::Displaced), 1);
+    assert_eq!(world.down_cause(), Some(TerminateCause::Displaced));
+    assert_eq!(world.event_names().last(), Some(&"up"));
+    assert_eq!(world.ac.half_open(), 1, "the slow one");
+
+    let mut another = Client::new(4);
+    another.discover(&mut world);
+    world.feed(&another.lcp_request());
+    world.pass(1_000);
+    assert!(world.feed(&Client::new(5).padi()).is_empty(), "both talk");
 }

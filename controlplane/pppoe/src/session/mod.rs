@@ -72,6 +72,8 @@ pub(crate) struct Session {
     pub(crate) scheduled: Option<Time>,
     /// Whether the engine counts this session as half-open.
     pub(crate) counted_half_open: bool,
+    /// Since when the engine counts this session as silent.
+    pub(crate) counted_silent: Option<Time>,
     phase: Phase,
     lcp: Negotiation<LcpOptions>,
     auth: Authenticator,
@@ -86,6 +88,8 @@ pub(crate) struct Session {
     up_since: Time,
     // Not yet, after an adoption.
     last_heard: Option<Time>,
+    // Whether anything was heard since the PADR.
+    spoken: bool,
     last_traffic: Time,
 }
 
@@ -107,6 +111,7 @@ impl Session {
             padr,
             scheduled: None,
             counted_half_open: false,
+            counted_silent: None,
             phase: Phase::Establish,
             lcp: Negotiation::new(options),
             auth: Authenticator::new(),
@@ -120,6 +125,7 @@ impl Session {
             started: cx.now,
             up_since: cx.now,
             last_heard: Some(cx.now),
+            spoken: false,
             last_traffic: cx.now,
         }
     }
@@ -162,6 +168,7 @@ impl Session {
             padr: [0; 16],
             scheduled: None,
             counted_half_open: false,
+            counted_silent: None,
             phase: Phase::Network,
             lcp: Negotiation::opened(lcp, last_id),
             auth: Authenticator::accepted(),
@@ -175,6 +182,7 @@ impl Session {
             started: record.started,
             up_since: record.up_since,
             last_heard: None,
+            spoken: true,
             last_traffic: cx.now,
         }
     }
@@ -197,6 +205,11 @@ impl Session {
     /// Whether the session counts against the half-open limit.
     pub(crate) const fn is_half_open(&self) -> bool {
         !self.network_up && !matches!(self.phase, Phase::Terminate | Phase::Dead)
+    }
+
+    /// Since when the peer is silent, if it has sent nothing yet on this session.
+    pub(crate) fn silent_since(&self) -> Option<Time> {
+        (self.phase == Phase::Establish && !self.spoken).then_some(self.started)
     }
 
     /// The event a dead session leaves behind.
@@ -416,6 +429,7 @@ impl Session {
     /// Something was heard from the peer.
     fn heard(&mut self, now: Time) {
         self.last_heard = Some(now);
+        self.spoken = true;
         self.echo_missed = 0;
     }
 

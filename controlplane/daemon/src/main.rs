@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use bng_config::Config;
+use bng_config::{Config, LogLevel};
 use bng_controlplane::driver::Driver;
 use bng_controlplane::netlink;
 use bng_controlplane::request::{DriverHandle, Link, Request};
@@ -70,10 +70,11 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     let settings =
         Settings::new(&config).with_context(|| format!("{}", arguments.config.display()))?;
     if arguments.check {
+        eprintln!("bng-controlplane: {} is good", arguments.config.display());
         return Ok(());
     }
     let level = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(config.log.level.as_str()));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(log_filter(config.log.level)));
     tracing_subscriber::fmt()
         .with_env_filter(level)
         .with_writer(std::io::stderr)
@@ -85,6 +86,14 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         .build()
         .context("starting the runtime")?;
     runtime.block_on(run(config, Arc::new(settings)))
+}
+
+/// Below `info` only our own messages: the libraries would write out every netlink message and HTTP connection.
+fn log_filter(level: LogLevel) -> String {
+    match level {
+        LogLevel::Debug | LogLevel::Trace => format!("info,bng_controlplane={}", level.as_str()),
+        LogLevel::Error | LogLevel::Warn | LogLevel::Info => level.as_str().to_owned(),
+    }
 }
 
 async fn run(config: Config, settings: Arc<Settings>) -> anyhow::Result<()> {

@@ -47,11 +47,11 @@ impl Clock {
     }
 
     fn to_unix(self, time: Time) -> u64 {
-        (self.unix_ms + time.as_millis()).saturating_sub(self.monotonic_ms)
+        (self.unix_ms.saturating_add(time.as_millis())).saturating_sub(self.monotonic_ms)
     }
 
     fn to_monotonic(self, unix_ms: u64) -> Time {
-        Time::from_millis((self.monotonic_ms + unix_ms).saturating_sub(self.unix_ms))
+        Time::from_millis((self.monotonic_ms.saturating_add(unix_ms)).saturating_sub(self.unix_ms))
     }
 }
 

@@ -142,6 +142,8 @@ fn check_validates_and_exits() {
     let place = Place::new("check");
     let output = place.command().arg("--check").output().unwrap();
     assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.ends_with("ironbng.yaml is good\n"), "{said}");
     assert!(!place.memory().exists(), "nothing is started");
 
     let text = std::fs::read_to_string(place.config()).unwrap();

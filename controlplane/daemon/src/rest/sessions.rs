@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use bng_shm::{SessionState, SlotIndex};
@@ -127,6 +127,13 @@ fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
     }
 }
 
+fn path(id: Result<Path<String>, PathRejection>) -> Result<String, ApiError> {
+    match id {
+        Ok(Path(id)) => Ok(id),
+        Err(rejection) => Err(ApiError::BadQuery(rejection.body_text())),
+    }
+}
+
 /// Sessions, by access port and session id.
 #[utoipa::path(
     get,
@@ -158,6 +165,7 @@ pub(crate) async fn list(
     params(("id" = String, Path, description = "Access port and session id, such as access0-4660")),
     responses(
         (status = 200, body = SessionDetail),
+        (status = 400, description = "an id that is no text", body = ErrorBody),
         (status = 401, body = ErrorBody),
         (status = 404, body = ErrorBody),
         (status = 503, body = ErrorBody)
@@ -165,8 +173,9 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn show(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<SessionDetail>, ApiError> {
+    let id = path(id)?;
     let Some(slot) = slot(&id, &api.settings) else {
         return Err(ApiError::NoSuchSession(id));
     };
@@ -182,6 +191,7 @@ pub(crate) async fn show(
     params(("id" = String, Path, description = "Access port and session id, such as access0-4660")),
     responses(
         (status = 202, description = "it is being ended"),
+        (status = 400, description = "an id that is no text", body = ErrorBody),
         (status = 401, body = ErrorBody),
         (status = 404, body = ErrorBody),
         (status = 503, body = ErrorBody)
@@ -189,8 +199,9 @@ pub(crate) async fn show(
 )]
 pub(crate) async fn end(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<StatusCode, ApiError> {
+    let id = path(id)?;
     let Some(slot) = slot(&id, &api.settings) else {
         return Err(ApiError::NoSuchSession(id));
     };

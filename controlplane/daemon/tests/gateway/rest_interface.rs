@@ -329,6 +329,11 @@ fn what_does_not_exist_or_is_too_large_is_refused_in_json() {
         (answer.status, answer.error()),
         (404, "no_such_path".to_owned())
     );
+    let answer = served.get("/api/v1/sessions/%ff");
+    assert_eq!(
+        (answer.status, answer.error()),
+        (400, "bad_query".to_owned())
+    );
     let answer = served.request("PUT", "/api/v1/workers", Some(&token), b"");
     assert_eq!(
         (answer.status, answer.error()),

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::eal::Eal;
@@ -91,6 +92,8 @@ pub struct Queues {
 pub(crate) struct PortShared {
     id: u16,
     name: String,
+    /// For the one that closes the port: DPDK complains of a second stop.
+    started: AtomicBool,
     _eal: Eal,
 }
 
@@ -104,9 +107,11 @@ impl Drop for PortShared {
     fn drop(&mut self) {
         let _alone = lock_hotplug();
         // A failure leaves the device with EAL, whose clean-up tries again; there is nobody to tell.
-        // SAFETY: the port is ours (claimed at probing) and no handle to it is left. Stopping a stopped port does nothing.
+        // SAFETY: the port is ours (claimed at probing) and no handle to it is left.
         unsafe {
-            dpdk_sys::rte_eth_dev_stop(self.id);
+            if *self.started.get_mut() {
+                dpdk_sys::rte_eth_dev_stop(self.id);
+            }
             dpdk_sys::shim_port_remove(self.id);
         }
     }
@@ -176,6 +181,7 @@ impl Port {
             shared: Arc::new(PortShared {
                 id,
                 name: name.to_owned(),
+                started: AtomicBool::new(false),
                 _eal: eal.clone(),
             }),
             state: State::Probed,
@@ -346,6 +352,7 @@ impl Port {
         // SAFETY: the port is configured, all its queues are set up.
         let code = unsafe { dpdk_sys::rte_eth_dev_start(id) };
         self.check("rte_eth_dev_start", code)?;
+        self.shared.started.store(true, Ordering::Relaxed);
         self.state = State::Started {
             rx_queues,
             tx_queues,
@@ -391,6 +398,7 @@ impl Port {
         // SAFETY: no thread polls the port, for there are no queue handles.
         let code = unsafe { dpdk_sys::rte_eth_dev_stop(self.shared.id) };
         self.check("rte_eth_dev_stop", code)?;
+        self.shared.started.store(false, Ordering::Relaxed);
         self.state = State::Configured {
             rx_queues,
             tx_queues,

@@ -54,7 +54,7 @@ impl FibMirror {
     }
 
     /// Takes over a new version of the routes, if there is one; returns the version that is in the FIB
-    /// now, or `None` if nothing changed. A route DPDK refuses is logged and left out.
+    /// now, or `None` if nothing changed. What DPDK refuses is logged and left out; the next version tries again.
     pub fn refresh(&mut self, reader: &Reader) -> Option<u64> {
         let version = reader.refresh_routes(self.version, &mut self.routes)?;
         let wanted: HashMap<_, _> = self
@@ -79,6 +79,9 @@ impl FibMirror {
                 }
             }
         }
+        // The table may be full for thousands of routes alike: they are one line in the log.
+        let mut refused = 0;
+        let mut example = None;
         for ((prefix, length), next_hop) in wanted {
             if self.applied.get(&(prefix, length)) == Some(&next_hop) {
                 continue;
@@ -88,9 +91,13 @@ impl FibMirror {
                     self.applied.insert((prefix, length), next_hop);
                 }
                 Err(error) => {
-                    tracing::error!("route {prefix}/{length} not added to the FIB: {error}");
+                    refused += 1;
+                    example = Some(error);
                 }
             }
+        }
+        if let Some(error) = example {
+            tracing::error!("{refused} route(s) not added to the FIB, for example: {error}");
         }
         self.version = version;
         Some(version)

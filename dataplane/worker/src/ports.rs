@@ -73,6 +73,21 @@ pub fn is_pci(device: &str) -> bool {
         }
 }
 
+/// Bytes a buffer needs for the frames of a port: its MTU with two VLAN tags and the check sequence, 2,048 at least
+/// and what `net_af_packet` is told to take in one piece (`framesz`), since it asks for buffers of that size.
+#[must_use]
+pub fn frame_room(device: &str, mtu: u16) -> u16 {
+    let framesz = device.split(',').find_map(|argument| {
+        let value = argument.trim().strip_prefix("framesz=")?;
+        value.parse().ok()
+    });
+    mtu.saturating_add(14 + 8 + 4)
+        .max(framesz.unwrap_or(0))
+        .max(2_048)
+        .checked_next_multiple_of(64)
+        .unwrap_or(u16::MAX)
+}
+
 /// How many receive queues to use on a port for `workers` workers.
 ///
 /// `net_af_packet` spreads frames over all its queue pairs whether they are read or not, so all are read.
@@ -225,6 +240,23 @@ mod tests {
             ("3b:00", false),
         ] {
             assert_eq!(is_pci(device), pci, "{device}");
+        }
+    }
+
+    #[test]
+    fn a_buffer_holds_a_frame_of_the_port() {
+        for (device, mtu, room) in [
+            ("0000:3b:00.0", 1_500, 2_048),
+            ("0000:3b:00.0", 9_600, 9_664),
+            (
+                "net_af_packet0,iface=a,framesz=16384,blocksz=16384",
+                9_000,
+                16_384,
+            ),
+            ("net_af_packet0,iface=a,framesz=nonsense", 1_500, 2_048),
+            ("net_af_packet0,iface=a,framesz=65535", 1_500, u16::MAX),
+        ] {
+            assert_eq!(frame_room(device, mtu), room, "{device}");
         }
     }
 

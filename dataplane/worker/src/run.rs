@@ -6,7 +6,7 @@ use bng_dataplane::capacities::capacities;
 use bng_dataplane::dispatch::{HandOver, Outlets};
 use bng_dataplane::fib_mirror::{FibMirror, RteFib};
 use bng_dataplane::host::{HOST_RING, Host, HostBell, Twin, has_twin};
-use bng_dataplane::ports::{LivePort, bring_up, is_pci};
+use bng_dataplane::ports::{LivePort, bring_up, frame_room, is_pci};
 use bng_dataplane::tx::TxPort;
 use bng_dataplane::worker::{RxPort, WorkerError, WorkerSetup};
 use bng_fastpath::{NatTimers, Settings};
@@ -146,21 +146,12 @@ fn eal_advice(config: &Config) -> String {
     )
 }
 
-/// Buffers hold a frame of the largest MTU with two VLAN tags in one segment: no stage takes chains.
+/// No stage takes chains, so a buffer holds a whole frame of any port.
 fn pool_config(config: &Config) -> MempoolConfig {
-    let mtu = config
-        .dataplane
-        .ports
-        .iter()
-        .map(|port| port.mtu)
-        .max()
-        .unwrap_or(1_500);
-    let frame = mtu
-        .saturating_add(14 + 8 + 4)
-        .max(2_048)
-        .next_multiple_of(64);
+    let ports = config.dataplane.ports.iter();
+    let room = ports.map(|port| frame_room(&port.device, port.mtu)).max();
     MempoolConfig {
-        data_room: frame.saturating_add(HEADROOM),
+        data_room: room.unwrap_or(0).saturating_add(HEADROOM),
         ..MempoolConfig::new("mbufs", config.dataplane.mbufs)
     }
 }

@@ -196,7 +196,7 @@ fn end(
     let live = publish::surveyed(slot, session, record, session.state);
     tracing::warn!(
         session = crate::views::session_id(&driver.settings, &live),
-        user = %String::from_utf8_lossy(&live.user),
+        user = ?String::from_utf8_lossy(&live.user),
         mac = %live.line.mac,
         %reason,
         "session of an earlier run is ended"

@@ -272,7 +272,7 @@ impl Driver {
                         let live = self.sessions.at(slot);
                         if let Some(live) = live.filter(|live| live.generation == generation) {
                             let user = String::from_utf8_lossy(&live.user);
-                            tracing::debug!(%user, "subscriber has used up its port block");
+                            tracing::debug!(?user, "subscriber has used up its port block");
                         }
                     }
                 }

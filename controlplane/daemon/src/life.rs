@@ -224,7 +224,7 @@ impl Driver {
         let live = live.clone();
         tracing::debug!(
             %session,
-            user = %String::from_utf8_lossy(&live.user),
+            user = ?String::from_utf8_lossy(&live.user),
             framed_ip = ?live.framed_ip(),
             "session is up"
         );
@@ -311,7 +311,7 @@ impl Driver {
         if end.was_up {
             tracing::info!(
                 session = id,
-                %user,
+                ?user,
                 cause = end.cause,
                 upstream_bytes = stats.up_bytes,
                 upstream_packets = stats.up_packets,
@@ -320,7 +320,12 @@ impl Driver {
                 "session ended"
             );
         } else {
-            tracing::debug!(session = id, %user, cause = end.cause, "session ended before it was up");
+            tracing::debug!(
+                session = id,
+                ?user,
+                cause = end.cause,
+                "session ended before it was up"
+            );
         }
         self.sessions.remember(Ended {
             live,

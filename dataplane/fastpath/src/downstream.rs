@@ -90,8 +90,9 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()
     };
     let range = destination::downstream(&stages.ranges, packet.dst, buf.port())?;
     if range.kind == RangeKind::Nat {
-        // Dense indices count at most 4,096 addresses.
-        let address_index = (range.base + (packet.dst - range.first.to_bits())) as u16;
+        // Dense indices fit 16 bits (Capacities); a base that is nonsense finds nobody's mapping.
+        let offset = packet.dst - range.first.to_bits();
+        let address_index = range.base.wrapping_add(offset) as u16;
         let flow = flow::parse(
             bytes.get(..usize::from(packet.len)).unwrap_or(&[]),
             packet,

@@ -13,7 +13,7 @@ use crate::flow::{Direction, Flow};
 use crate::icmp_error;
 use crate::nat_age::{NatTimers, Sweep};
 use crate::nat_port::{PortRandom, choose, in_block};
-use crate::nat_table::{ForwardTable, Key, Mapping, NoRoom};
+use crate::nat_table::{ForwardTable, Inserted, Key, Mapping, NoRoom};
 use crate::verdict::{Step, drop};
 
 /// All NAT state of one worker.
@@ -95,7 +95,8 @@ impl Nat {
             // A mapping from before the session's block was changed: its place is used again.
             Some((place, _)) => self.table.set(place, mapping),
             None => match self.table.insert(home, key, mapping) {
-                Ok(()) => {}
+                Ok(Inserted::New) => {}
+                Ok(Inserted::InPlaceOfDead) => shm.count(Counter::NatMappingExpired, 1),
                 Err(NoRoom) => return drop(Counter::NatTableFull),
             },
         }

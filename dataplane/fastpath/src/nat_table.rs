@@ -119,6 +119,15 @@ pub(crate) struct Place {
     lane: usize,
 }
 
+/// What an insert took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inserted {
+    /// A free lane.
+    New,
+    /// The lane of a mapping whose session is gone.
+    InPlaceOfDead,
+}
+
 /// No room for the key within its bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoRoom;
@@ -193,19 +202,29 @@ impl ForwardTable {
         None
     }
 
-    /// Puts a key that is not in the table into a free lane within the bound.
-    pub(crate) fn insert(&mut self, home: u32, key: Key, value: Mapping) -> Result<(), NoRoom> {
+    /// Puts a key that is not in the table into the first lane within the bound that is free or holds the same flow of
+    /// another generation. That one's session is gone, for a slot has one session at a time; left alone, subscribers who
+    /// dial anew again and again would fill the neighbourhood, since the generation is not part of the hash.
+    pub(crate) fn insert(
+        &mut self,
+        home: u32,
+        key: Key,
+        value: Mapping,
+    ) -> Result<Inserted, NoRoom> {
         for step in 0..PROBE {
             let at = (home as usize + step) & self.mask;
             let Some(bucket) = self.buckets.get_mut(at) else {
                 break;
             };
             for (place, word) in bucket.keys.iter_mut().zip(&mut bucket.values) {
-                if *place == 0 {
-                    (*place, *word) = (key.0, value.pack());
-                    self.len += 1;
-                    return Ok(());
-                }
+                let inserted = match *place {
+                    0 => Inserted::New,
+                    other if (other ^ key.0) & HASHED == 0 => Inserted::InPlaceOfDead,
+                    _ => continue,
+                };
+                (*place, *word) = (key.0, value.pack());
+                self.len += u32::from(inserted == Inserted::New);
+                return Ok(inserted);
             }
         }
         Err(NoRoom)
@@ -264,7 +283,7 @@ mod tests {
         for port in 0..32 {
             assert_eq!(
                 table.insert(table.home(key(port)), key(port), mapping(port)),
-                Ok(())
+                Ok(Inserted::New)
             );
         }
         assert_eq!(
@@ -278,6 +297,30 @@ mod tests {
             );
         }
         assert_eq!(table.len(), 32);
+    }
+
+    #[test]
+    fn a_flow_of_session_after_session_takes_one_lane() {
+        let mut table = ForwardTable::new(1, 1);
+        let key = |generation| Key::new(SlotIndex(1), generation, NatProtocol::Udp, 5_000);
+        for generation in 1..=100 {
+            let key = key(generation);
+            let inserted = table.insert(table.home(key), key, mapping(generation));
+            let expected = match generation {
+                1 => Inserted::New,
+                _ => Inserted::InPlaceOfDead,
+            };
+            assert_eq!(inserted, Ok(expected));
+            assert_eq!(
+                table.find(table.home(key), key).unwrap().1,
+                mapping(generation)
+            );
+        }
+        assert_eq!(table.len(), 1);
+        assert_eq!(
+            table.find(table.home(key(99)), key(99)).map(|(_, m)| m),
+            None
+        );
     }
 
     #[test]

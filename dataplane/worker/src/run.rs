@@ -42,9 +42,12 @@ pub(crate) fn run(config: &Config) -> Result<()> {
     }
     let eal = Eal::init(&eal_arguments(config)).with_context(|| eal_advice(config))?;
     tracing::info!("{}", rte_rs::version());
-    let pool = Mempool::create(&eal, &pool_config(config)).context("packet buffers")?;
+    let pool = Mempool::create(&eal, &pool_config(config)).context(
+        "packet buffers do not fit: raise dataplane.eal.memory_mib or lower dataplane.mbufs",
+    )?;
     let (mut ports, queues): (Vec<_>, Vec<_>) = bring_up(&eal, &pool, config)?.into_iter().unzip();
-    let (mut fib, routes) = FibMirror::new(&eal, capacities.routes).context("FIB")?;
+    let (mut fib, routes) = FibMirror::new(&eal, capacities.routes)
+        .context("the FIB does not fit: raise dataplane.eal.memory_mib")?;
 
     let stop = Arc::new(AtomicBool::new(false));
     let (threads, started) = start_threads(

@@ -16,6 +16,7 @@ use running::frames::{
     two_subscribers,
 };
 use running::{ACCESS, GATEWAY, Gateway, HOST, OURS, ROUTER, ROUTER_MAC, Subscriber, run};
+use std::time::Duration;
 
 #[test]
 fn packets_go_both_ways_byte_for_byte_in_order_and_are_counted_exactly() {
@@ -519,6 +520,53 @@ fn a_flood_from_all_sides_loses_no_frame_without_a_name() {
         .filter(|line| line.contains("packet buffers"))
         .collect();
     assert!(lost.is_empty(), "{lost:?}");
+}
+
+/// HZ-09: nothing of a session reaches the next one in its slot, with its address and its port block.
+#[test]
+fn packets_never_cross_from_a_session_to_the_next_in_its_slot() {
+    const LIVES: u8 = 200;
+    let mut g = Gateway::start("reuse");
+    let mut delivered = 0;
+    for life in 0..LIVES {
+        let mut s = Subscriber::new(7, life % 2, Vlans::default());
+        s.session.client_mac[5] = life;
+        g.open(&s);
+        let packet = udp((s.session.framed_ip, 5_000), (HOST, 53), &[life]);
+        let frame = from_subscriber(&g, &s, protocol::IPV4, &packet);
+        g.access.send(&frame);
+        let came = g.core.receive();
+        let port = source_port(&came);
+        let packet = hop(udp((s.block().address, port), (HOST, 53), &[life]));
+        assert_eq!(came, to_core(&g, &packet));
+        // These are still on their way when the session ends.
+        let answer = udp((HOST, 53), (s.block().address, port), &[life]);
+        for _ in 0..16 {
+            g.core.send(&from_core(&g, &answer));
+            g.access.send(&frame);
+        }
+        g.close(&s);
+        let answer = hop(udp((HOST, 53), (s.session.framed_ip, 5_000), &[life]));
+        while let Some(frame) = g.access.receive_within(Duration::ZERO) {
+            assert_eq!(frame, to_subscriber(&g, &s, &answer), "life {life}");
+            delivered += 1;
+        }
+        while let Some(frame) = g.core.receive_within(Duration::ZERO) {
+            assert_eq!(frame, to_core(&g, &packet), "life {life}");
+        }
+    }
+    g.assert_conservation();
+    g.expect(Counter::NatMappingCreated, u64::from(LIVES));
+    let answers = 16 * u64::from(LIVES);
+    g.expect(Counter::RxCore, answers);
+    let down = g.count(Counter::ForwardedDownstream);
+    assert_eq!(down, delivered);
+    assert!(down > 0 && g.count(Counter::SessionUnknown) > 0);
+    let (gone, moved) = (
+        g.count(Counter::NatNoMapping),
+        g.count(Counter::HandoverStale),
+    );
+    assert!(gone + down <= answers && answers <= gone + down + moved);
 }
 
 #[test]

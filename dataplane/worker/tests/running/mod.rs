@@ -134,7 +134,8 @@ impl Tap {
     }
 
     pub(crate) fn receive(&self) -> Vec<u8> {
-        self.receive_within(LIMIT).expect("a frame")
+        self.receive_within(Duration::from_secs(5))
+            .expect("a frame")
     }
 }
 
@@ -284,6 +285,18 @@ impl Gateway {
         let block = subscriber.block();
         self.control.set_block_owner(&block, Some(owner)).unwrap();
         generation
+    }
+
+    /// Ends a session and frees its slot, as control does.
+    pub(crate) fn close(&mut self, subscriber: &Subscriber) {
+        self.control.withdraw_session(subscriber.slot).unwrap();
+        let block = subscriber.block();
+        self.control.set_block_owner(&block, None).unwrap();
+        let token = self.control.advance_epoch();
+        wait_for("passed epoch", || {
+            self.control.epoch_passed(token).then_some(())
+        });
+        self.control.free_session(subscriber.slot).unwrap();
     }
 
     /// The next frame in a punt ring: worker, bytes, session.

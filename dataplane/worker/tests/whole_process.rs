@@ -153,7 +153,7 @@ fn what_is_wrong_is_dropped_under_its_name_and_nothing_else_changes() {
     };
     let to = |dst: [u8; 4]| data(&a, &udp((ip, 5_000), (dst.into(), 53), b""));
     let upstream = [
-        (Counter::NotForUs, pppoe(5, 0x99)),
+        (Counter::NotForUs, pppoe(5, g.access_mac.0[5] ^ 0x40)),
         (Counter::NotPppoe, pppoe(13, 0x00)),
         (Counter::PppoeVersion, pppoe(14, 0x21)),
         (Counter::PppoeCode, pppoe(15, 9)),

@@ -43,7 +43,7 @@ impl<B: PacketBuf> Burst<'_, B> {
             place.set_at(at as u8);
             match stage(buf, place) {
                 Ok(()) => left += 1,
-                Err(end) => *verdict = end,
+                Err(why) => end(verdict, why),
             }
         }
         left
@@ -75,7 +75,7 @@ impl<B: PacketBuf> Burst<'_, B> {
                     }
                     left += 1;
                 }
-                Err(end) => *verdict = end,
+                Err(why) => end(verdict, why),
             }
         }
         left
@@ -98,14 +98,21 @@ impl<B: PacketBuf> Burst<'_, B> {
             else {
                 break;
             };
-            *verdict = match stage(buf, fact, *given) {
+            match stage(buf, fact, *given) {
                 Ok(port) => {
                     forwarded += 1;
-                    Verdict::Forward { port }
+                    *verdict = Verdict::Forward { port };
                 }
-                Err(end) => end,
-            };
+                Err(why) => end(verdict, why),
+            }
         }
         forwarded
     }
+}
+
+/// The end of a packet's way. Apart, so that the way of the others does not carry it along.
+#[cold]
+#[inline(never)]
+fn end(verdict: &mut Verdict, why: Verdict) {
+    *verdict = why;
 }

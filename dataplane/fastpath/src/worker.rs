@@ -61,7 +61,7 @@ impl FastPath {
         let mut nat = Nat::new(
             settings.nat_mappings,
             slots,
-            settings.nat_timers,
+            &settings.nat_timers,
             settings.seed,
         );
         nat.recover(&shm, now_ms);

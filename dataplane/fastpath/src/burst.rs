@@ -90,7 +90,7 @@ impl<B: PacketBuf> Burst<'_, B> {
         count: usize,
         given: &[G; BURST],
         mut stage: impl FnMut(&mut B, &F, G) -> Step<u8>,
-    ) -> u64 {
+    ) -> usize {
         let mut forwarded = 0;
         for (fact, given) in facts.iter().zip(given).take(count) {
             let at = usize::from(fact.at());

@@ -64,18 +64,18 @@ impl Facts for Arrival {
     }
 }
 
+/// Takes a burst through the stages; returns how many packets are forwarded.
 pub(crate) fn run<B: PacketBuf>(
     stages: &mut Stages,
     arrivals: &mut [Arrival; BURST],
     burst: &mut Burst<'_, B>,
     origin: Origin,
-) {
+) -> usize {
     let parsed = burst.first(arrivals, |buf, arrival| parse(stages, buf, arrival));
     let found = burst.next(arrivals, parsed, |_, arrival| find(stages, arrival, origin));
-    let forwarded = burst.last(arrivals, found, &[(); BURST], |buf, arrival, ()| {
+    burst.last(arrivals, found, &[(); BURST], |buf, arrival, ()| {
         deliver(stages, buf, arrival)
-    });
-    stages.shm.count(Counter::ForwardedDownstream, forwarded);
+    })
 }
 
 /// Pass 1: everything the packet itself says; prefetches the reverse mapping.

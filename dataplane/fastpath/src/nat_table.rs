@@ -177,20 +177,22 @@ impl ForwardTable {
     /// Finds a key.
     #[inline(always)]
     pub(crate) fn find(&self, home: u32, key: Key) -> Option<Mapping> {
-        match self.buckets.get(home as usize)?.value_of(key) {
-            0 => self.find_further(home, key),
-            value => Some(Mapping::unpack(value)),
+        let mut value = self.buckets.get(home as usize)?.value_of(key);
+        if value == 0 {
+            value = self.further(home, key);
         }
+        (value != 0).then(|| Mapping::unpack(value))
     }
 
-    /// Finds a key that is not in its home bucket; few are not.
+    /// The value of a key that is not in its home bucket, 0 when it is nowhere. Few keys are not at home.
+    #[cold]
     #[inline(never)]
-    fn find_further(&self, home: u32, key: Key) -> Option<Mapping> {
+    fn further(&self, home: u32, key: Key) -> u64 {
         (1..PROBE)
             .filter_map(|step| self.buckets.get((home as usize + step) & self.mask))
             .map(|bucket| bucket.value_of(key))
             .find(|value| *value != 0)
-            .map(Mapping::unpack)
+            .unwrap_or(0)
     }
 
     /// Puts a key that is not in the table into a free lane within the bound.

@@ -71,13 +71,14 @@ impl Facts for Frame {
     }
 }
 
+/// Takes a burst through the stages; returns how many packets are forwarded.
 pub(crate) fn run<B: PacketBuf, F: Fib4>(
     stages: &mut Stages,
     frames: &mut [Frame; BURST],
     fib: &F,
     burst: &mut Burst<'_, B>,
     origin: Origin,
-) {
+) -> usize {
     let parsed = burst.first(frames, |buf, frame| parse(stages, buf, frame));
     let checked = burst.next(frames, parsed, |buf, frame| {
         check(stages, buf, frame, origin)
@@ -92,10 +93,9 @@ pub(crate) fn run<B: PacketBuf, F: Fib4>(
         fib.lookup(dst, out);
     }
 
-    let forwarded = burst.last(frames, checked, &answers, |buf, frame, answer| {
+    burst.last(frames, checked, &answers, |buf, frame, answer| {
         forward(stages, buf, frame, answer)
-    });
-    stages.shm.count(Counter::ForwardedUpstream, forwarded);
+    })
 }
 
 /// Pass 1: everything the frame itself says; prefetches the session and the NAT bucket.

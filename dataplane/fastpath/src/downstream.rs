@@ -179,6 +179,7 @@ fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
     let unknown = place.target.unknown();
     session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)?;
     shm.reader().prefetch_session(place.slot);
+    shm.reader().prefetch_stats(place.slot);
     Ok(())
 }
 

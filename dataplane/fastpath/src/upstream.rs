@@ -1,6 +1,7 @@
 //! Upstream: from access ports to the core. The order of the stages, as text to read.
 //!
-//! Pass 1 parses and prefetches, pass 2 checks, the route look-up takes the whole burst at once, pass 3 rewrites.
+//! Pass 1 parses and prefetches the session and the NAT bucket, pass 2 checks and prefetches the counters, the route
+//! look-up takes the whole burst at once, pass 3 rewrites.
 
 use bng_shm::{Counter, PortBlock, RangeKind, Sender, SlotIndex};
 use bng_wire::checksum::Delta;
@@ -160,7 +161,7 @@ fn packet(stages: &Stages, payload: &[u8], l3: usize, frame: &mut Frame) {
     }
 }
 
-/// Pass 2: session, source address, gateway, destination, TTL.
+/// Pass 2: session, source address, gateway, destination, TTL; prefetches the counters.
 #[inline(always)]
 fn check<B: PacketBuf>(
     stages: &mut Stages,
@@ -198,6 +199,7 @@ fn check<B: PacketBuf>(
     }
     destination::upstream(&stages.ranges, packet.dst)?;
     ttl::left(packet)?;
+    stages.shm.reader().prefetch_stats(slot);
     frame.generation = generation;
     frame.nat = session.nat();
     Ok(())

@@ -84,11 +84,19 @@ impl Reader {
             .map(|entry| entry.line())
     }
 
-    /// Starts loading a session's entry and its counters' line.
-    #[inline]
+    /// Starts loading a session's entry.
+    #[inline(always)]
     pub fn prefetch_session(&self, slot: SlotIndex) {
         if let Some(entry) = self.tables.sessions.get(slot.0 as usize) {
             prefetch(&entry.slot);
+        }
+    }
+
+    /// Starts loading a session's counters. Apart from [`Self::prefetch_session`], since a core loads only so many lines
+    /// at once: each is asked for one stage before it is needed.
+    #[inline(always)]
+    pub fn prefetch_stats(&self, slot: SlotIndex) {
+        if let Some(entry) = self.tables.sessions.get(slot.0 as usize) {
             prefetch(&entry.stats);
         }
     }

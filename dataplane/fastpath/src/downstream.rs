@@ -73,9 +73,14 @@ pub(crate) fn run<B: PacketBuf>(
 ) -> usize {
     let parsed = burst.first(arrivals, |buf, arrival| parse(stages, buf, arrival));
     let found = burst.next(arrivals, parsed, |_, arrival| find(stages, arrival, origin));
-    burst.last(arrivals, found, &[(); BURST], |buf, arrival, ()| {
-        deliver(stages, buf, arrival)
-    })
+    burst.last(
+        arrivals,
+        found,
+        &[(); BURST],
+        stages,
+        |stages, arrival| stages.shm.reader().prefetch_stats(arrival.slot),
+        |stages, buf, arrival, ()| deliver(stages, buf, arrival),
+    )
 }
 
 /// Pass 1: everything the packet itself says; prefetches the reverse mapping.
@@ -179,7 +184,6 @@ fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
     let unknown = place.target.unknown();
     session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)?;
     shm.reader().prefetch_session(place.slot);
-    shm.reader().prefetch_stats(place.slot);
     Ok(())
 }
 

@@ -47,12 +47,10 @@ impl Nat {
         }
     }
 
-    /// Home bucket of a flow; starts loading it.
+    /// Home bucket of a flow.
     #[inline(always)]
-    pub(crate) fn look_ahead(&self, slot: SlotIndex, flow: &Flow) -> u32 {
-        let home = self.table.home(Key::new(slot, 0, flow.protocol, flow.port));
-        self.table.prefetch(home);
-        home
+    pub(crate) fn home(&self, slot: SlotIndex, flow: &Flow) -> u32 {
+        self.table.home(Key::new(slot, 0, flow.protocol, flow.port))
     }
 
     /// The outside port of an upstream flow with this home bucket; makes a mapping if there is none. An ICMP error only

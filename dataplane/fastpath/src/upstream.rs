@@ -94,9 +94,14 @@ pub(crate) fn run<B: PacketBuf, F: Fib4>(
         fib.lookup(dst, out);
     }
 
-    burst.last(frames, checked, &answers, |buf, frame, answer| {
-        forward(stages, buf, frame, answer)
-    })
+    burst.last(
+        frames,
+        checked,
+        &answers,
+        stages,
+        |stages, frame| stages.shm.reader().prefetch_stats(frame.slot),
+        |stages, buf, frame, answer| forward(stages, buf, frame, answer),
+    )
 }
 
 /// Pass 1: everything the frame itself says; prefetches the session and the NAT bucket.
@@ -109,7 +114,7 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Frame) -> Step<()> 
     {
         frame.slot = SlotIndex::new(access_index, usual.session_id);
         stages.shm.reader().prefetch_session(frame.slot);
-        frame.home = stages.nat.look_ahead(frame.slot, &usual.flow);
+        frame.home = stages.nat.home(frame.slot, &usual.flow);
         frame.protocol = protocol::IPV4;
         frame.sender = usual.sender;
         (frame.packet_defect, frame.packet) = (None, usual.packet);
@@ -155,7 +160,7 @@ fn packet(stages: &Stages, payload: &[u8], l3: usize, frame: &mut Frame) {
     match flow::parse(bytes, &frame.packet, Direction::Upstream) {
         Ok(flow) => {
             (frame.flow_defect, frame.flow) = (None, flow);
-            frame.home = stages.nat.look_ahead(frame.slot, &flow);
+            frame.home = stages.nat.home(frame.slot, &flow);
         }
         Err(defect) => frame.flow_defect = Some(defect),
     }
@@ -199,7 +204,7 @@ fn check<B: PacketBuf>(
     }
     destination::upstream(&stages.ranges, packet.dst)?;
     ttl::left(packet)?;
-    stages.shm.reader().prefetch_stats(slot);
+    stages.nat.table.prefetch(frame.home);
     frame.generation = generation;
     frame.nat = session.nat();
     Ok(())

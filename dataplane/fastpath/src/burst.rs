@@ -3,7 +3,7 @@
 use crate::buffer::{BURST, PacketBuf};
 use crate::verdict::{Step, Verdict};
 
-/// How far ahead of the first pass frames are prefetched.
+/// How far ahead of its use a line is prefetched in the same pass.
 const AHEAD: usize = 8;
 
 /// The facts of one packet, filled in place by one pass after the other and never moved between them.
@@ -43,7 +43,7 @@ impl<B: PacketBuf> Burst<'_, B> {
             place.set_at(at as u8);
             match stage(buf, place) {
                 Ok(()) => left += 1,
-                Err(end) => *verdict = end,
+                Err(why) => end(verdict, why),
             }
         }
         left
@@ -75,37 +75,54 @@ impl<B: PacketBuf> Burst<'_, B> {
                     }
                     left += 1;
                 }
-                Err(end) => *verdict = end,
+                Err(why) => end(verdict, why),
             }
         }
         left
     }
 
-    /// The last pass, over the first `count` facts and what `given` holds for each: where the packets leave.
-    /// Returns how many do.
+    /// The last pass, over the first `count` facts and what `given` holds for each: where the packets leave. `ahead`
+    /// prefetches for a packet a few places before `stage` gets it. Returns how many leave.
     #[inline(never)]
-    pub(crate) fn last<F: Facts, G: Copy>(
+    pub(crate) fn last<F: Facts, G: Copy, S>(
         &mut self,
         facts: &[F; BURST],
         count: usize,
         given: &[G; BURST],
-        mut stage: impl FnMut(&mut B, &F, G) -> Step<u8>,
-    ) -> u64 {
+        stages: &mut S,
+        ahead: impl Fn(&S, &F),
+        mut stage: impl FnMut(&mut S, &mut B, &F, G) -> Step<u8>,
+    ) -> usize {
+        let facts = facts.get(..count).unwrap_or(&[]);
+        facts
+            .iter()
+            .take(AHEAD)
+            .for_each(|fact| ahead(stages, fact));
         let mut forwarded = 0;
-        for (fact, given) in facts.iter().zip(given).take(count) {
+        for (place, (fact, given)) in facts.iter().zip(given).enumerate() {
+            if let Some(next) = facts.get(place + AHEAD) {
+                ahead(stages, next);
+            }
             let at = usize::from(fact.at());
             let (Some(buf), Some(verdict)) = (self.bufs.get_mut(at), self.verdicts.get_mut(at))
             else {
                 break;
             };
-            *verdict = match stage(buf, fact, *given) {
+            match stage(stages, buf, fact, *given) {
                 Ok(port) => {
                     forwarded += 1;
-                    Verdict::Forward { port }
+                    *verdict = Verdict::Forward { port };
                 }
-                Err(end) => end,
-            };
+                Err(why) => end(verdict, why),
+            }
         }
         forwarded
     }
+}
+
+/// The end of a packet's way. Apart, so that the way of the others does not carry it along.
+#[cold]
+#[inline(never)]
+fn end(verdict: &mut Verdict, why: Verdict) {
+    *verdict = why;
 }

@@ -3,15 +3,16 @@
 //! Pass 1 parses and prefetches the reverse mapping, pass 2 reads it and prefetches the session, pass 3 checks and
 //! rewrites.
 
-use bng_shm::{BlockOwner, Counter, RangeKind, Reverse, Session, SlotIndex};
+use bng_shm::{BlockOwner, Counter, PoolRange, RangeKind, Reverse, SessionLine, SlotIndex};
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::{Burst, Facts};
 use crate::flow::{self, Direction, Flow};
 use crate::ip::{self, Packet};
+use crate::ports::Port;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
-use crate::{classify, destination, encap, nat44, session, ttl};
+use crate::{classify, destination, encap, nat44, session, ttl, usual};
 
 /// Bits of a session's generation an owner word keeps.
 const OWNER_GENERATION: u32 = 0x7fff_ffff;
@@ -63,56 +64,93 @@ impl Facts for Arrival {
     }
 }
 
+/// Takes a burst through the stages; returns how many packets are forwarded.
 pub(crate) fn run<B: PacketBuf>(
     stages: &mut Stages,
     arrivals: &mut [Arrival; BURST],
     burst: &mut Burst<'_, B>,
     origin: Origin,
-) {
+) -> usize {
     let parsed = burst.first(arrivals, |buf, arrival| parse(stages, buf, arrival));
     let found = burst.next(arrivals, parsed, |_, arrival| find(stages, arrival, origin));
-    let forwarded = burst.last(arrivals, found, &[(); BURST], |buf, arrival, ()| {
-        deliver(stages, buf, arrival)
-    });
-    stages.shm.count(Counter::ForwardedDownstream, forwarded);
+    burst.last(
+        arrivals,
+        found,
+        &[(); BURST],
+        stages,
+        |stages, arrival| stages.shm.reader().prefetch_stats(arrival.slot),
+        |stages, buf, arrival, ()| deliver(stages, buf, arrival),
+    )
 }
 
 /// Pass 1: everything the packet itself says; prefetches the reverse mapping.
 #[inline(always)]
 fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()> {
     let port = stages.ports.core(buf.port())?;
+    if buf.is_contiguous()
+        && let Some((packet, flow)) = usual::core(buf.data(), port.mac)
+    {
+        place.packet = packet;
+        let range = destination::downstream(&stages.ranges, packet.dst, buf.port())?;
+        if range.kind == RangeKind::Nat {
+            nat_target(stages, range, flow, place);
+            return Ok(());
+        }
+        return routed_target(stages, range, place);
+    }
+    parse_any(stages, buf, port, place)
+}
+
+/// Pass 1 for whatever is not the usual packet.
+#[cold]
+#[inline(never)]
+fn parse_any<B: PacketBuf>(stages: &Stages, buf: &B, port: &Port, place: &mut Arrival) -> Step<()> {
     let (l3, bytes) = classify::core(buf, port)?;
-    let packet = &mut place.packet;
-    *packet = match ip::check(bytes, l3) {
+    let packet = match ip::check(bytes, l3) {
         // Options are the kernel's business when the packet is the kernel's.
         Err(Counter::Ipv4Options) => return options(stages, bytes, buf.port()),
         other => other.map_err(Verdict::Drop)?,
     };
+    place.packet = packet;
     let range = destination::downstream(&stages.ranges, packet.dst, buf.port())?;
-    if range.kind == RangeKind::Nat {
-        // Dense indices fit 16 bits (Capacities); a base that is nonsense finds nobody's mapping.
-        let offset = packet.dst - range.first.to_bits();
-        let address_index = range.base.wrapping_add(offset) as u16;
-        let flow = flow::parse(
-            bytes.get(..usize::from(packet.len)).unwrap_or(&[]),
-            packet,
-            Direction::Downstream,
-        )
-        .map_err(Verdict::Drop)?;
-        stages
-            .shm
-            .prefetch_reverse(address_index, flow.protocol, flow.port);
-        place.target = Target::Nat {
-            address_index,
-            flow,
-        };
-    } else {
-        match stages.shm.reader().framed_owner(range, packet.dst.into()) {
-            Some(owner) => place.target = Target::Routed(owner),
-            None => return drop(Counter::SessionUnknown),
-        }
+    if range.kind != RangeKind::Nat {
+        return routed_target(stages, range, place);
     }
+    let bytes = bytes.get(..usize::from(packet.len)).unwrap_or(&[]);
+    let flow = flow::parse(bytes, &packet, Direction::Downstream).map_err(Verdict::Drop)?;
+    nat_target(stages, range, flow, place);
     Ok(())
+}
+
+/// The destination is the NAT pool's `range`.
+#[inline(always)]
+fn nat_target(stages: &Stages, range: &PoolRange, flow: Flow, place: &mut Arrival) {
+    // Dense indices fit 16 bits (Capacities); a base that is nonsense finds nobody's mapping.
+    let offset = place.packet.dst - range.first.to_bits();
+    let address_index = range.base.wrapping_add(offset) as u16;
+    stages
+        .shm
+        .prefetch_reverse(address_index, flow.protocol, flow.port);
+    place.target = Target::Nat {
+        address_index,
+        flow,
+    };
+}
+
+/// The destination is a routed subscriber's address in `range`.
+#[inline(never)]
+fn routed_target(stages: &Stages, range: &PoolRange, place: &mut Arrival) -> Step<()> {
+    match stages
+        .shm
+        .reader()
+        .framed_owner(range, place.packet.dst.into())
+    {
+        Some(owner) => {
+            place.target = Target::Routed(owner);
+            Ok(())
+        }
+        None => drop(Counter::SessionUnknown),
+    }
 }
 
 /// A packet with options, whose header is right otherwise: the kernel's, unless it is for a subscriber.
@@ -182,7 +220,7 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
     }
     session::open(&session)?;
     ttl::left(packet)?;
-    if packet.len > session.mtu {
+    if packet.len > session.mtu() {
         return drop(Counter::PacketTooBig);
     }
     let Some((ip, l4)) = packet.parts(buf.data_mut()) else {
@@ -198,7 +236,7 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
     ) = (target, place.entry)
     {
         nat.inside(shm, &session, *address_index, flow, entry)?;
-        let inside = session.framed_ip.to_bits();
+        let inside = session.framed_ip();
         let rewritten = nat44::rewrite(
             ip,
             l4,
@@ -217,9 +255,9 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
 
 /// A routed address leads to the session it was given to, and to no later one in the same slot.
 #[inline]
-fn routed(session: &Session, owner: &BlockOwner, packet: &Packet) -> Step<()> {
-    let ours = session.generation & OWNER_GENERATION == owner.generation
-        && session.framed_ip.to_bits() == packet.dst;
+fn routed(session: &SessionLine, owner: &BlockOwner, packet: &Packet) -> Step<()> {
+    let ours = session.generation() & OWNER_GENERATION == owner.generation
+        && session.framed_ip() == packet.dst;
     if ours {
         Ok(())
     } else {

@@ -1,29 +1,35 @@
 //! Stage: the new link layer.
 
-use bng_shm::{Counter, Session, SlotIndex, Vlans};
+use bng_shm::{Counter, SessionLine, SlotIndex, Vlans};
 use bng_wire::ethernet::{self, ETH_LEN, ethertype};
 use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN, protocol};
 use bng_wire::{MacAddr, VlanStack, VlanTag};
 
 use crate::buffer::PacketBuf;
 use crate::ip::Packet;
-use crate::route::Egress;
+use crate::ports::SourceAndType;
 use crate::verdict::{Step, drop};
 
 /// Towards the core: PPPoE, PPP and tags give way to a plain Ethernet header; padding is cut off.
 #[inline(always)]
-pub(crate) fn core<B: PacketBuf>(buf: &mut B, packet: &Packet, egress: &Egress) {
+pub(crate) fn core<B: PacketBuf>(
+    buf: &mut B,
+    packet: &Packet,
+    dst: [u8; 8],
+    source: SourceAndType,
+) {
     // A session frame has at least 22 bytes in front of the packet, so the new header always fits.
     buf.trim_front(usize::from(packet.l3).saturating_sub(ETH_LEN));
     buf.truncate(ETH_LEN + usize::from(packet.len));
-    let tags = VlanStack::UNTAGGED;
-    let _ = ethernet::write(
-        buf.data_mut(),
-        egress.dst,
-        egress.src,
-        &tags,
-        ethertype::IPV4,
-    );
+    if let Some(header) = buf.data_mut().first_chunk_mut::<ETH_LEN>() {
+        // Two words that overlap: the second goes over the end of the first.
+        if let Some(first) = header.first_chunk_mut() {
+            *first = dst;
+        }
+        if let Some(last) = header.last_chunk_mut() {
+            *last = source;
+        }
+    }
 }
 
 /// The tags a session's frames carry; outer TPID as the subscriber's, inner 0x8100, priority 0.
@@ -52,11 +58,26 @@ fn tags(vlans: &Vlans) -> VlanStack {
 pub(crate) fn access<B: PacketBuf>(
     buf: &mut B,
     packet: &Packet,
-    session: &Session,
+    session: &SessionLine,
     slot: SlotIndex,
     own_mac: MacAddr,
 ) -> Step<()> {
-    let tags = tags(&session.vlans);
+    let vlans = session.vlans();
+    if vlans.s_vlan.is_none() {
+        return put(buf, packet, session, slot, own_mac, &VlanStack::UNTAGGED);
+    }
+    put(buf, packet, session, slot, own_mac, &tags(&vlans))
+}
+
+#[inline(always)]
+fn put<B: PacketBuf>(
+    buf: &mut B,
+    packet: &Packet,
+    session: &SessionLine,
+    slot: SlotIndex,
+    own_mac: MacAddr,
+    tags: &VlanStack,
+) -> Step<()> {
     let header = ETH_LEN + tags.wire_len() + PPPOE_LEN + PPP_LEN;
     let len = usize::from(packet.len);
     if !buf.prepend(header.saturating_sub(usize::from(packet.l3))) {
@@ -64,8 +85,8 @@ pub(crate) fn access<B: PacketBuf>(
     }
     buf.truncate(header + len);
     let data = buf.data_mut();
-    let client = MacAddr(session.client_mac);
-    ethernet::write(data, client, own_mac, &tags, ethertype::PPPOE_SESSION)
+    let client = MacAddr(session.client_mac());
+    ethernet::write(data, client, own_mac, tags, ethertype::PPPOE_SESSION)
         .and_then(|at| data.get_mut(at..))
         .and_then(|rest| pppoe::write_session(rest, slot.session_id(), protocol::IPV4, len))
         .map_or_else(|| drop(Counter::HeadroomMissing), |_| Ok(()))

@@ -18,16 +18,18 @@ const OWN_TTL: u8 = 64;
 /// A packet to the gateway's address on a session: an ICMP echo request becomes its reply (RFC 792), rate-limited per
 /// worker; everything else is dropped.
 ///
-/// The reply keeps the frame's tags and PPPoE header; it leaves on `port`, from `own_mac`.
+/// The reply keeps the frame's tags and PPPoE header; it leaves on `port`, where it came in.
 #[cold]
 pub(crate) fn answer(
     stages: &mut Stages,
     frame: &mut [u8],
     slot: SlotIndex,
     packet: &Packet,
-    (port, own_mac): (u8, MacAddr),
+    port: u8,
 ) -> Step<()> {
     let now_ms = stages.now_ms;
+    let (own, _) = stages.ports.access(port)?;
+    let own_mac = own.mac;
     echo(frame, packet, &mut stages.echo_limit, now_ms, own_mac)?;
     stages.shm.count_up(slot, u64::from(packet.len), now_ms);
     stages.shm.count_down(slot, u64::from(packet.len));

@@ -6,7 +6,7 @@ use bng_wire::{Ipv4Error, Ipv4Hdr, ipv4::Ipv4};
 use zerocopy::FromBytes;
 
 /// The facts of a checked IPv4 packet without options.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) src: u32,
     pub(crate) dst: u32,

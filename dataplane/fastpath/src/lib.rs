@@ -43,6 +43,7 @@ mod source_check;
 pub mod testing;
 mod ttl;
 mod upstream;
+mod usual;
 mod verdict;
 mod worker;
 

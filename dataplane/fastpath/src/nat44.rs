@@ -3,7 +3,7 @@
 //! Upstream a mapping is found in the worker's own [`ForwardTable`], downstream in the reverse array in shared
 //! memory, which outlives this process. Both are written by the session's owner alone (INV-OWNER-1).
 
-use bng_shm::{Counter, Event, NatProtocol, PortBlock, Reverse, Session, SlotIndex, Worker};
+use bng_shm::{Counter, Event, NatProtocol, PortBlock, Reverse, SessionLine, SlotIndex, Worker};
 use bng_wire::checksum::Delta;
 use bng_wire::l4::tcp_flag::{ACK, FIN, RST, SYN};
 use bng_wire::{IcmpHdr, Ipv4Hdr, TcpHdr, UdpHdr};
@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 
 use crate::flow::{Direction, Flow};
 use crate::icmp_error;
-use crate::nat_age::{NatTimers, Sweep};
+use crate::nat_age::{Lifetimes, NatTimers, Sweep};
 use crate::nat_port::{PortRandom, choose, in_block};
 use crate::nat_table::{ForwardTable, Inserted, Key, Mapping, NoRoom};
 use crate::verdict::{Step, drop};
@@ -20,40 +20,41 @@ use crate::verdict::{Step, drop};
 #[derive(Debug)]
 pub(crate) struct Nat {
     pub(crate) table: ForwardTable,
-    pub(crate) timers: NatTimers,
+    pub(crate) timers: Lifetimes,
     pub(crate) sweep: Sweep,
     random: PortRandom,
     /// Tick of the coarse clock.
     pub(crate) tick: u16,
+    /// Second of the coarse clock.
+    pub(crate) second: u16,
     /// Per slot and protocol: [`exhausted_mark`] of the last search that found the whole block taken. Until the next
-    /// tick the same session does not search again, so an exhausted subscriber costs one search a second.
+    /// second the same session does not search again, so an exhausted subscriber costs one search a second.
     exhausted: Vec<u32>,
 }
 
 const PROTOCOLS: usize = 3;
 
 impl Nat {
-    pub(crate) fn new(mappings: u32, session_slots: u32, timers: NatTimers, seed: u64) -> Self {
+    pub(crate) fn new(mappings: u32, session_slots: u32, timers: &NatTimers, seed: u64) -> Self {
         Self {
             table: ForwardTable::new(mappings, seed),
-            timers,
+            timers: Lifetimes::new(timers),
             sweep: Sweep::default(),
             random: PortRandom::new(seed),
             tick: 0,
+            second: 0,
             exhausted: vec![0; session_slots as usize * PROTOCOLS],
         }
     }
 
-    /// Key (without a generation) and home bucket of a flow; starts loading the bucket.
+    /// Home bucket of a flow.
     #[inline(always)]
-    pub(crate) fn look_ahead(&self, slot: SlotIndex, flow: &Flow) -> (Key, u32) {
-        let key = Key::new(slot, 0, flow.protocol, flow.port);
-        let home = self.table.home(key);
-        self.table.prefetch(home);
-        (key, home)
+    pub(crate) fn home(&self, slot: SlotIndex, flow: &Flow) -> u32 {
+        self.table.home(Key::new(slot, 0, flow.protocol, flow.port))
     }
 
-    /// The outside port of an upstream flow; makes a mapping if there is none. An ICMP error only uses one.
+    /// The outside port of an upstream flow with this home bucket; makes a mapping if there is none. An ICMP error only
+    /// uses one.
     #[inline(always)]
     pub(crate) fn outside_port(
         &mut self,
@@ -61,25 +62,42 @@ impl Nat {
         (slot, generation): (SlotIndex, u32),
         block: &PortBlock,
         flow: &Flow,
-        (key, home): (Key, u32),
+        home: u32,
     ) -> Step<u16> {
-        let key = key.of_generation(Reverse::generation_bits(generation));
+        let bits = Reverse::generation_bits(generation);
+        let key = Key::new(slot, bits, flow.protocol, flow.port);
         let found = self.table.find(home, key);
-        if let Some((place, mapping)) = found
+        if let Some(mapping) = found
+            && in_block(block, mapping.address_index, mapping.outside_port)
+            && (flow.is_error
+                || mapping.last_seen == self.tick && flow.tcp_flags & (SYN | FIN | RST) == 0)
+        {
+            // Nothing to write; errors never refresh (RFC 5508 REQ-8 d).
+            return Ok(mapping.outside_port);
+        }
+        self.changed(shm, (slot, generation), block, flow, (key, home, found))
+    }
+
+    /// The outside port of a flow that changes something: its mapping is to be made or refreshed.
+    #[cold]
+    #[inline(never)]
+    fn changed(
+        &mut self,
+        shm: &mut Worker,
+        (slot, generation): (SlotIndex, u32),
+        block: &PortBlock,
+        flow: &Flow,
+        (key, home, found): (Key, u32, Option<Mapping>),
+    ) -> Step<u16> {
+        if let Some(mapping) = found
             && in_block(block, mapping.address_index, mapping.outside_port)
         {
-            // Errors never refresh (RFC 5508 REQ-8 d); others only when there is something to write.
-            let changes = mapping.last_seen != self.tick || flow.tcp_flags & (SYN | FIN | RST) != 0;
-            if changes && !flow.is_error {
-                self.table.set(
-                    place,
-                    Mapping {
-                        last_seen: self.tick,
-                        ..mapping
-                    },
-                );
-                self.refresh(shm, key, mapping, flow.tcp_flags);
-            }
+            let fresh = Mapping {
+                last_seen: self.tick,
+                ..mapping
+            };
+            self.table.set(home, key, fresh);
+            self.refresh(shm, key, mapping, flow.tcp_flags);
             return Ok(mapping.outside_port);
         }
         if flow.is_error {
@@ -93,7 +111,7 @@ impl Nat {
         };
         match found {
             // A mapping from before the session's block was changed: its place is used again.
-            Some((place, _)) => self.table.set(place, mapping),
+            Some(_) => self.table.set(home, key, mapping),
             None => match self.table.insert(home, key, mapping) {
                 Ok(Inserted::New) => {}
                 Ok(Inserted::InPlaceOfDead) => shm.count(Counter::NatMappingExpired, 1),
@@ -116,8 +134,7 @@ impl Nat {
     }
 
     /// Writes the time, and the TCP state's change, into the reverse entry.
-    #[cold]
-    fn refresh(&mut self, shm: &mut Worker, key: Key, mapping: Mapping, tcp_flags: u8) {
+    fn refresh(&self, shm: &Worker, key: Key, mapping: Mapping, tcp_flags: u8) {
         let at = (mapping.address_index, key.protocol(), mapping.outside_port);
         let fresh = Mapping::reverse_of(key, self.tick);
         let old = shm.reverse(at.0, at.1, at.2).unwrap_or(fresh);
@@ -134,7 +151,6 @@ impl Nat {
         shm.set_reverse(at.0, at.1, at.2, Some(entry));
     }
 
-    #[cold]
     fn free_port(
         &mut self,
         shm: &mut Worker,
@@ -142,7 +158,7 @@ impl Nat {
         block: &PortBlock,
         key: Key,
     ) -> Step<u16> {
-        let now = exhausted_mark(self.tick, key);
+        let now = exhausted_mark(self.second, key);
         let at = slot.0 as usize * PROTOCOLS;
         let marks = self
             .exhausted
@@ -172,15 +188,15 @@ impl Nat {
     pub(crate) fn inside(
         &self,
         shm: &mut Worker,
-        session: &Session,
+        session: &SessionLine,
         address_index: u16,
         flow: &Flow,
         entry: Reverse,
     ) -> Step<()> {
         let in_block = session
-            .nat
+            .nat()
             .is_some_and(|block| in_block(&block, address_index, flow.port));
-        if entry.generation != Reverse::generation_bits(session.generation)
+        if entry.generation != Reverse::generation_bits(session.generation())
             || !in_block
             || self.timers.expired(flow.protocol, &entry, self.tick)
         {
@@ -201,9 +217,9 @@ impl Nat {
     }
 }
 
-/// Tick and session of a search; never zero.
-const fn exhausted_mark(tick: u16, key: Key) -> u32 {
-    1 << 31 | (key.generation() as u32) << 16 | tick as u32
+/// Second and session of a search; never zero.
+const fn exhausted_mark(second: u16, key: Key) -> u32 {
+    1 << 31 | (key.generation() as u32) << 16 | second as u32
 }
 
 /// Rewrites address and port of the translated side, and the transport checksum; `l4` is exactly the IP payload.
@@ -218,12 +234,8 @@ pub(crate) fn rewrite(
     port: u16,
 ) -> Delta {
     let changed = set_address(ip, direction, address);
-    if flow.is_error {
-        icmp_error::rewrite(l4, direction, flow.protocol, address, port);
-        return changed;
-    }
     match flow.protocol {
-        NatProtocol::Udp => {
+        NatProtocol::Udp if !flow.is_error => {
             if let Ok((udp, _)) = UdpHdr::mut_from_prefix(l4) {
                 let field = match direction {
                     Direction::Upstream => &mut udp.src_port,
@@ -234,7 +246,7 @@ pub(crate) fn rewrite(
                 udp.checksum.set(delta.apply_udp(udp.checksum.get()));
             }
         }
-        NatProtocol::Tcp => {
+        NatProtocol::Tcp if !flow.is_error => {
             if let Ok((tcp, _)) = TcpHdr::mut_from_prefix(l4) {
                 let field = match direction {
                     Direction::Upstream => &mut tcp.src_port,
@@ -245,16 +257,23 @@ pub(crate) fn rewrite(
                 tcp.checksum.set(delta.apply(tcp.checksum.get()));
             }
         }
-        NatProtocol::Icmp => {
-            if let Ok((icmp, _)) = IcmpHdr::mut_from_prefix(l4) {
-                // No pseudo header: only the identifier counts.
-                let delta = Delta::new().u16(icmp.id.get(), port);
-                icmp.id.set(port);
-                icmp.checksum.set(delta.apply(icmp.checksum.get()));
-            }
-        }
+        _ => icmp(l4, direction, flow, address, port),
     }
     changed
+}
+
+/// Rewrites an ICMP message: a query's identifier, or an error and what it quotes.
+#[cold]
+#[inline(never)]
+fn icmp(l4: &mut [u8], direction: Direction, flow: &Flow, address: u32, port: u16) {
+    if flow.is_error {
+        icmp_error::rewrite(l4, direction, flow.protocol, address, port);
+    } else if let Ok((icmp, _)) = IcmpHdr::mut_from_prefix(l4) {
+        // No pseudo header: only the identifier counts.
+        let delta = Delta::new().u16(icmp.id.get(), port);
+        icmp.id.set(port);
+        icmp.checksum.set(delta.apply(icmp.checksum.get()));
+    }
 }
 
 /// Sets the translated address; returns the change, for the checksums it is part of.

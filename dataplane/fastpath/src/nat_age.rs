@@ -5,7 +5,8 @@ use bng_shm::{Counter, NatProtocol, Reverse, SessionState, SlotIndex, TICK_MS, W
 use crate::nat_table::{Key, Mapping};
 use crate::nat44::Nat;
 
-/// How long a mapping lives after its last outbound packet, in seconds (up to 65,535, 18 hours).
+/// How long a mapping lives after its last outbound packet, in seconds (up to 65,535, 18 hours); time is taken in ticks
+/// ([`TICK_MS`]), so it may live up to two of them longer, and never shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NatTimers {
     /// UDP (RFC 4787 REQ-5).
@@ -29,9 +30,30 @@ impl Default for NatTimers {
     }
 }
 
-impl NatTimers {
-    /// Whether the mapping of a reverse entry is too old at `tick`.
-    #[inline]
+/// [`NatTimers`] in ticks, rounded up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lifetimes {
+    tcp_transitory: u16,
+    tcp_established: u16,
+    udp: u16,
+    icmp: u16,
+}
+
+impl Lifetimes {
+    pub(crate) fn new(timers: &NatTimers) -> Self {
+        // At most 65,535 seconds, so the ticks fit.
+        let ticks = |seconds: u16| (u64::from(seconds) * 1_000).div_ceil(TICK_MS) as u16;
+        Self {
+            tcp_transitory: ticks(timers.tcp_transitory),
+            tcp_established: ticks(timers.tcp_established),
+            udp: ticks(timers.udp),
+            icmp: ticks(timers.icmp),
+        }
+    }
+
+    /// Whether the mapping of a reverse entry is too old at `tick`. A tick that has begun does not count: a mapping
+    /// lives up to two ticks longer than its timer says, never shorter.
+    #[inline(always)]
     pub(crate) fn expired(&self, protocol: NatProtocol, entry: &Reverse, tick: u16) -> bool {
         let limit = match protocol {
             NatProtocol::Udp => self.udp,
@@ -43,7 +65,7 @@ impl NatTimers {
     }
 }
 
-/// The tick of a monotonic time; it wraps after 18 hours.
+/// The tick of a monotonic time; it wraps after three days.
 pub(crate) const fn tick_of(now_ms: u64) -> u16 {
     (now_ms / TICK_MS) as u16
 }
@@ -52,8 +74,8 @@ pub(crate) const fn tick_of(now_ms: u64) -> u16 {
 const ROUND_MS: u64 = 32_000;
 /// Buckets looked at in one call, at most; what is left over waits for the next call.
 const STEP: usize = 32;
-/// A mapping used within this many ticks is not looked at: its session lives.
-const FRESH: u16 = 16;
+/// A mapping used within this many ticks (16 seconds) is not looked at: its session lives.
+const FRESH: u16 = (16_000 / TICK_MS) as u16;
 
 /// Where ageing stands.
 #[derive(Debug, Default)]
@@ -72,6 +94,7 @@ impl Nat {
             let elapsed = now_ms.saturating_sub(self.sweep.last_ms).min(ROUND_MS);
             self.sweep.last_ms = now_ms;
             self.tick = tick_of(now_ms);
+            self.second = (now_ms / 1_000) as u16;
             let round = self.table.bucket_count() as u64 * ROUND_MS;
             self.sweep.due =
                 (self.sweep.due + elapsed * self.table.bucket_count() as u64).min(round);
@@ -106,6 +129,7 @@ impl Nat {
     /// expired. Called once, before the first burst; walks every port of every block owned.
     pub(crate) fn recover(&mut self, shm: &Worker, now_ms: u64) {
         self.tick = tick_of(now_ms);
+        self.second = (now_ms / 1_000) as u16;
         self.sweep.last_ms = now_ms;
         for slot in (0..shm.reader().capacities().session_slots()).map(SlotIndex) {
             if shm.reader().owner(slot) != Some(shm.index()) {
@@ -162,7 +186,7 @@ impl Nat {
 /// Whether an old mapping stays. One that has expired takes its reverse entry with it; one whose session is gone
 /// leaves the reverse entry alone, since the block may be another session's and its owner another worker
 /// (INV-OWNER-1). A leftover entry is recognised by slot and generation wherever it is read.
-fn keeps(shm: &Worker, timers: &NatTimers, tick: u16, key: Key, mapping: Mapping) -> bool {
+fn keeps(shm: &Worker, timers: &Lifetimes, tick: u16, key: Key, mapping: Mapping) -> bool {
     let Some(Ok(session)) = shm.reader().session(key.slot()) else {
         return true;
     };

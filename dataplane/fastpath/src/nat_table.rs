@@ -22,8 +22,6 @@ const USED: u64 = 1 << 63;
 const HASHED: u64 = (1 << 38) - 1;
 
 impl Key {
-    pub(crate) const NONE: Self = Self(0);
-
     #[inline]
     pub(crate) const fn new(
         slot: SlotIndex,
@@ -37,12 +35,6 @@ impl Key {
                 | (protocol as u64) << 16
                 | port as u64,
         )
-    }
-
-    /// This key, made with generation 0, for another generation.
-    #[inline]
-    pub(crate) const fn of_generation(self, generation: u16) -> Self {
-        Self(self.0 | (generation as u64) << 38)
     }
 
     pub(crate) const fn slot(self) -> SlotIndex {
@@ -77,10 +69,16 @@ pub(crate) struct Mapping {
     pub(crate) last_seen: u16,
 }
 
+/// Set in the value of every mapping, so that none is zero.
+const PRESENT: u64 = 1 << 48;
+
 impl Mapping {
     #[inline]
     const fn pack(self) -> u64 {
-        (self.address_index as u64) << 32 | (self.last_seen as u64) << 16 | self.outside_port as u64
+        PRESENT
+            | (self.address_index as u64) << 32
+            | (self.last_seen as u64) << 16
+            | self.outside_port as u64
     }
 
     #[inline]
@@ -112,11 +110,17 @@ struct Bucket {
     values: [u64; LANES],
 }
 
-/// Where a key was found.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    bucket: usize,
-    lane: usize,
+impl Bucket {
+    /// The value of a key, 0 when it is not here. All four comparisons at once and no branch: which lane it is would be
+    /// a guess.
+    #[inline(always)]
+    fn value_of(&self, key: Key) -> u64 {
+        let mut found = 0;
+        for (other, value) in self.keys.iter().zip(&self.values) {
+            found |= value & 0u64.wrapping_sub(u64::from(*other == key.0));
+        }
+        found
+    }
 }
 
 /// What an insert took.
@@ -180,26 +184,24 @@ impl ForwardTable {
     }
 
     /// Finds a key.
-    #[inline]
-    pub(crate) fn find(&self, home: u32, key: Key) -> Option<(Place, Mapping)> {
-        for step in 0..PROBE {
-            let at = (home as usize + step) & self.mask;
-            let bucket = self.buckets.get(at)?;
-            // All four comparisons, then one branch: this becomes one vector comparison.
-            let hits = bucket
-                .keys
-                .iter()
-                .enumerate()
-                .fold(0u32, |hits, (lane, other)| {
-                    hits | u32::from(*other == key.0) << lane
-                });
-            if hits != 0 {
-                let lane = hits.trailing_zeros() as usize;
-                let value = Mapping::unpack(*bucket.values.get(lane)?);
-                return Some((Place { bucket: at, lane }, value));
-            }
+    #[inline(always)]
+    pub(crate) fn find(&self, home: u32, key: Key) -> Option<Mapping> {
+        let mut value = self.buckets.get(home as usize)?.value_of(key);
+        if value == 0 {
+            value = self.further(home, key);
         }
-        None
+        (value != 0).then(|| Mapping::unpack(value))
+    }
+
+    /// The value of a key that is not in its home bucket, 0 when it is nowhere. Few keys are not at home.
+    #[cold]
+    #[inline(never)]
+    fn further(&self, home: u32, key: Key) -> u64 {
+        (1..PROBE)
+            .filter_map(|step| self.buckets.get((home as usize + step) & self.mask))
+            .map(|bucket| bucket.value_of(key))
+            .find(|value| *value != 0)
+            .unwrap_or(0)
     }
 
     /// Puts a key that is not in the table into the first lane within the bound that is free or holds the same flow of
@@ -230,15 +232,18 @@ impl ForwardTable {
         Err(NoRoom)
     }
 
-    /// Replaces the value at a place.
-    #[inline]
-    pub(crate) fn set(&mut self, place: Place, value: Mapping) {
-        if let Some(word) = self
-            .buckets
-            .get_mut(place.bucket)
-            .and_then(|b| b.values.get_mut(place.lane))
-        {
-            *word = value.pack();
+    /// Replaces the value of a key; one that is not in the table stays out.
+    pub(crate) fn set(&mut self, home: u32, key: Key, value: Mapping) {
+        for step in 0..PROBE {
+            let Some(bucket) = self.buckets.get_mut((home as usize + step) & self.mask) else {
+                break;
+            };
+            for (place, word) in bucket.keys.iter().zip(&mut bucket.values) {
+                if *place == key.0 {
+                    *word = value.pack();
+                    return;
+                }
+            }
         }
     }
 
@@ -292,7 +297,7 @@ mod tests {
         );
         for port in 0..32 {
             assert_eq!(
-                table.find(table.home(key(port)), key(port)).unwrap().1,
+                table.find(table.home(key(port)), key(port)).unwrap(),
                 mapping(port)
             );
         }
@@ -312,15 +317,12 @@ mod tests {
             };
             assert_eq!(inserted, Ok(expected));
             assert_eq!(
-                table.find(table.home(key), key).unwrap().1,
+                table.find(table.home(key), key).unwrap(),
                 mapping(generation)
             );
         }
         assert_eq!(table.len(), 1);
-        assert_eq!(
-            table.find(table.home(key(99)), key(99)).map(|(_, m)| m),
-            None
-        );
+        assert_eq!(table.find(table.home(key(99)), key(99)), None);
     }
 
     #[test]
@@ -339,11 +341,7 @@ mod tests {
             );
             let home = table.home(key);
             refused += u32::from(table.insert(home, key, mapping(1)).is_err());
-            first += u32::from(
-                table
-                    .find(home, key)
-                    .is_some_and(|(place, _)| place.bucket == home as usize),
-            );
+            first += u32::from(table.buckets[home as usize].value_of(key) != 0);
         }
         assert!(refused <= 4, "{refused} of a million refused");
         assert!(first > mappings / 10 * 9, "{first} in their home bucket");
@@ -367,7 +365,7 @@ mod tests {
             for (port, op) in ops {
                 let key = Key::new(SlotIndex(7), 2, NatProtocol::Tcp, port);
                 let home = table.home(key);
-                let found = table.find(home, key).map(|(_, value)| value.outside_port);
+                let found = table.find(home, key).map(|value| value.outside_port);
                 prop_assert_eq!(found, model.get(&port).copied());
                 match op {
                     0 if found.is_none() => {
@@ -381,8 +379,8 @@ mod tests {
                         }
                         model.remove(&port);
                     }
-                    _ => if let Some((place, value)) = table.find(home, key) {
-                        table.set(place, Mapping { outside_port: 500, ..value });
+                    _ => if let Some(value) = table.find(home, key) {
+                        table.set(home, key, Mapping { outside_port: 500, ..value });
                         model.insert(port, 500);
                     },
                 }

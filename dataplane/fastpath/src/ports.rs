@@ -2,6 +2,7 @@
 
 use bng_shm::Counter;
 use bng_wire::MacAddr;
+use bng_wire::ethernet::ethertype;
 
 use crate::verdict::{Step, drop};
 
@@ -33,10 +34,15 @@ pub struct Port {
     pub role: PortRole,
 }
 
+/// The latter part of an Ethernet header: source address and EtherType, as they stand in the frame.
+pub(crate) type SourceAndType = [u8; 8];
+
 /// All ports, by index.
 #[derive(Debug, Clone)]
 pub(crate) struct Ports {
     ports: Vec<Port>,
+    /// Per port, for IPv4 frames sent there.
+    ipv4: Vec<SourceAndType>,
     /// Port index of each access port.
     access: [Option<u8>; MAX_ACCESS_PORTS],
 }
@@ -53,6 +59,7 @@ impl Ports {
         }
         Self {
             ports: ports.to_vec(),
+            ipv4: ports.iter().map(|port| source_and_ipv4(port.mac)).collect(),
             access,
         }
     }
@@ -90,10 +97,21 @@ impl Ports {
         }
     }
 
+    /// What IPv4 frames sent on a port carry behind the destination address.
+    #[inline(always)]
+    pub(crate) fn ipv4_source(&self, port: u8) -> Option<SourceAndType> {
+        self.ipv4.get(usize::from(port)).copied()
+    }
+
     /// Port index and port of an access port, by its index among access ports.
     #[inline(always)]
     pub(crate) fn of_access_index(&self, index: u8) -> Option<(u8, &Port)> {
         let at = (*self.access.get(usize::from(index))?)?;
         Some((at, self.get(at)?))
     }
+}
+
+fn source_and_ipv4(mac: MacAddr) -> SourceAndType {
+    let ([a, b, c, d, e, f], [g, h]) = (mac.0, ethertype::IPV4.to_be_bytes());
+    [a, b, c, d, e, f, g, h]
 }

@@ -1,22 +1,19 @@
 //! Stage: from the FIB's answer to a port and a MAC address.
 
 use bng_shm::{Adjacency, Counter, NextHopId, Worker};
-use bng_wire::MacAddr;
 
 use crate::ip::Packet;
-use crate::ports::{Port, Ports};
+use crate::ports::Ports;
 use crate::resolve::Resolver;
-use crate::verdict::{Step, drop};
+use crate::verdict::{Step, Verdict, drop};
 
 /// Where a packet leaves.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Egress {
     /// Index among all ports.
     pub(crate) port: u8,
-    /// The port's own address.
-    pub(crate) src: MacAddr,
-    /// The next hop's address.
-    pub(crate) dst: MacAddr,
+    /// The next hop's MAC address and two bytes without meaning.
+    pub(crate) dst: [u8; 8],
 }
 
 /// Resolves a FIB answer for `packet`. An unresolved next hop is asked for, rate-limited.
@@ -31,29 +28,38 @@ pub(crate) fn egress(
 ) -> Step<Egress> {
     // A value beyond 32 bits is none of ours.
     let hop = NextHopId(u32::try_from(answer).unwrap_or(0));
-    match shm.reader().adjacency(hop) {
-        Adjacency::Neighbour { port, mac } => {
-            let Port { mac: src, mtu, .. } = *ports.core(port)?;
-            if packet.len > mtu {
-                return drop(Counter::PacketTooBig);
-            }
-            Ok(Egress {
-                port,
-                src,
-                dst: MacAddr(mac),
-            })
-        }
-        Adjacency::NoRoute => drop(Counter::NoRoute),
-        Adjacency::Blackhole => drop(Counter::RouteBlackhole),
-        Adjacency::Local { .. } => drop(Counter::DestinationGateway),
+    let Some((port, dst)) = shm.reader().neighbour(hop) else {
+        return Err(unreachable(shm, resolver, hop, packet, now_ms));
+    };
+    if packet.len > ports.core(port)?.mtu {
+        return drop(Counter::PacketTooBig);
+    }
+    Ok(Egress { port, dst })
+}
+
+/// What becomes of a packet whose next hop is no neighbour with a known address.
+#[cold]
+fn unreachable(
+    shm: &mut Worker,
+    resolver: &mut Resolver,
+    hop: NextHopId,
+    packet: &Packet,
+    now_ms: u64,
+) -> Verdict {
+    Verdict::Drop(match shm.reader().adjacency(hop) {
+        Adjacency::NoRoute => Counter::NoRoute,
+        Adjacency::Blackhole => Counter::RouteBlackhole,
+        Adjacency::Local { .. } => Counter::DestinationGateway,
         Adjacency::Unresolved { port } => {
             let gateway = shm.reader().next_hop_address(hop).to_bits();
             resolver.ask(shm, port, gateway, now_ms);
-            drop(Counter::NeighbourUnresolved)
+            Counter::NeighbourUnresolved
         }
         Adjacency::Connected { port } => {
             resolver.ask(shm, port, packet.dst, now_ms);
-            drop(Counter::NeighbourUnresolved)
+            Counter::NeighbourUnresolved
         }
-    }
+        // It has become one since the caller looked; the next packet finds it.
+        Adjacency::Neighbour { .. } => Counter::NeighbourUnresolved,
+    })
 }

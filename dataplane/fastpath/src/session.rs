@@ -1,7 +1,7 @@
 //! Stage: whose session is it, and may it pass?
 
-use bng_shm::{Counter, Reader, Session, SessionState, SlotIndex};
-use bng_wire::{MacAddr, VlanStack, VlanTag};
+use bng_shm::{Counter, Reader, Sender, SessionLine, SessionState, SlotIndex};
+use bng_wire::{EthFrame, VlanTag};
 
 use crate::verdict::{Origin, Step, Verdict, drop};
 
@@ -24,36 +24,33 @@ pub(crate) fn owned(
 
 /// The entry of a live session; `unknown` is the reason when there is none.
 #[inline(always)]
-pub(crate) fn live(reader: &Reader, slot: SlotIndex, unknown: Counter) -> Step<Session> {
-    match reader.session(slot) {
-        Some(Ok(session)) => match session.state {
-            SessionState::Negotiating | SessionState::Forwarding => Ok(session),
-            SessionState::Free | SessionState::Closing => drop(unknown),
+pub(crate) fn live(reader: &Reader, slot: SlotIndex, unknown: Counter) -> Step<SessionLine> {
+    match reader.session_line(slot) {
+        Some(Ok(line)) => match line.state() {
+            Some(SessionState::Negotiating | SessionState::Forwarding) => Ok(line),
+            Some(SessionState::Free | SessionState::Closing) => drop(unknown),
+            None => drop(Counter::SessionBusy),
         },
         Some(Err(_)) => drop(Counter::SessionBusy),
         None => drop(unknown),
     }
 }
 
-/// Whether a frame with this source and these tags can be of the session: client MAC, S-VLAN and C-VLAN match.
+/// The sender of a frame, to compare with a session's: client MAC, S-VLAN and C-VLAN.
 #[inline(always)]
-pub(crate) fn matches(session: &Session, src: MacAddr, tags: &VlanStack) -> bool {
-    // "No tag" differs from VLAN 0, which is a priority tag.
-    let of_session = |vid: Option<u16>| vid.map_or(0, |vid| PRESENT | vid);
-    let of_frame = |tag: Option<VlanTag>| tag.map_or(0, |tag| PRESENT | tag.vid());
-    src.0 == session.client_mac
-        && of_frame(tags.outer()) == of_session(session.vlans.s_vlan)
-        && of_frame(tags.inner()) == of_session(session.vlans.c_vlan)
+pub(crate) fn sender(link: &EthFrame) -> Sender {
+    Sender::new(
+        link.src.0,
+        link.tags.outer().map(VlanTag::vid),
+        link.tags.inner().map(VlanTag::vid),
+    )
 }
-
-/// Above every VLAN id.
-const PRESENT: u16 = 0x8000;
 
 /// Data passes only while the network phase is open.
 #[inline(always)]
-pub(crate) fn open(session: &Session) -> Step<()> {
-    match session.state {
-        SessionState::Forwarding => Ok(()),
+pub(crate) fn open(session: &SessionLine) -> Step<()> {
+    match session.state() {
+        Some(SessionState::Forwarding) => Ok(()),
         _ => drop(Counter::SessionNotOpen),
     }
 }

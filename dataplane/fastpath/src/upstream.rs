@@ -1,22 +1,23 @@
 //! Upstream: from access ports to the core. The order of the stages, as text to read.
 //!
-//! Pass 1 parses and prefetches, pass 2 checks, the route look-up takes the whole burst at once, pass 3 rewrites.
+//! Pass 1 parses and prefetches the session and the NAT bucket, pass 2 checks and prefetches the counters, the route
+//! look-up takes the whole burst at once, pass 3 rewrites.
 
-use bng_shm::{Counter, PortBlock, RangeKind, SlotIndex};
+use bng_shm::{Counter, PortBlock, RangeKind, Sender, SlotIndex};
 use bng_wire::checksum::Delta;
 use bng_wire::pppoe::protocol;
-use bng_wire::{MacAddr, VlanStack};
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::{Burst, Facts};
+use crate::destination::Ranges;
 use crate::fib::Fib4;
 use crate::flow::{self, Direction, Flow};
 use crate::ip::{self, Packet};
-use crate::nat_table::Key;
+use crate::ports::Port;
 use crate::verdict::{Origin, Punt, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
-    classify, decap, destination, encap, gateway, nat44, route, session, source_check, ttl,
+    classify, decap, destination, encap, gateway, nat44, route, session, source_check, ttl, usual,
 };
 
 /// The facts of one frame.
@@ -25,20 +26,18 @@ pub(crate) struct Frame {
     /// Place of the frame in its burst.
     at: u8,
     port: u8,
-    own_mac: MacAddr,
-    src: MacAddr,
-    tags: VlanStack,
-    slot: SlotIndex,
     /// PPP protocol.
     protocol: u16,
+    slot: SlotIndex,
+    sender: Sender,
     /// What is wrong inside the PPP frame; it counts only once the session is known to be one.
     packet_defect: Option<Counter>,
     packet: Packet,
     /// What keeps NAT from translating the packet; it counts only for a session behind NAT.
     flow_defect: Option<Counter>,
     flow: Flow,
-    /// The flow's key, without the session's generation, and its home bucket.
-    key: (Key, u32),
+    /// The flow's home bucket.
+    home: u32,
     // From here on: pass 2.
     generation: u32,
     nat: Option<PortBlock>,
@@ -48,16 +47,14 @@ impl Frame {
     pub(crate) const EMPTY: Self = Self {
         at: 0,
         port: 0,
-        own_mac: MacAddr::ZERO,
-        src: MacAddr::ZERO,
-        tags: VlanStack::UNTAGGED,
-        slot: SlotIndex(0),
         protocol: 0,
+        slot: SlotIndex(0),
+        sender: Sender::new([0; 6], None, None),
         packet_defect: None,
         packet: Packet::EMPTY,
         flow_defect: None,
         flow: Flow::EMPTY,
-        key: (Key::NONE, 0),
+        home: 0,
         generation: 0,
         nat: None,
     };
@@ -75,13 +72,14 @@ impl Facts for Frame {
     }
 }
 
+/// Takes a burst through the stages; returns how many packets are forwarded.
 pub(crate) fn run<B: PacketBuf, F: Fib4>(
     stages: &mut Stages,
     frames: &mut [Frame; BURST],
     fib: &F,
     burst: &mut Burst<'_, B>,
     origin: Origin,
-) {
+) -> usize {
     let parsed = burst.first(frames, |buf, frame| parse(stages, buf, frame));
     let checked = burst.next(frames, parsed, |buf, frame| {
         check(stages, buf, frame, origin)
@@ -96,24 +94,51 @@ pub(crate) fn run<B: PacketBuf, F: Fib4>(
         fib.lookup(dst, out);
     }
 
-    let forwarded = burst.last(frames, checked, &answers, |buf, frame, answer| {
-        forward(stages, buf, frame, answer)
-    });
-    stages.shm.count(Counter::ForwardedUpstream, forwarded);
+    burst.last(
+        frames,
+        checked,
+        &answers,
+        stages,
+        |stages, frame| stages.shm.reader().prefetch_stats(frame.slot),
+        |stages, buf, frame, answer| forward(stages, buf, frame, answer),
+    )
 }
 
 /// Pass 1: everything the frame itself says; prefetches the session and the NAT bucket.
 #[inline(always)]
 fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Frame) -> Step<()> {
-    let (port, access_index) = stages.ports.access(buf.port())?;
+    frame.port = buf.port();
+    let (port, access_index) = stages.ports.access(frame.port)?;
+    if buf.is_contiguous()
+        && let Some(usual) = usual::session(buf.data(), port.mac)
+    {
+        frame.slot = SlotIndex::new(access_index, usual.session_id);
+        stages.shm.reader().prefetch_session(frame.slot);
+        frame.home = stages.nat.home(frame.slot, &usual.flow);
+        frame.protocol = protocol::IPV4;
+        frame.sender = usual.sender;
+        (frame.packet_defect, frame.packet) = (None, usual.packet);
+        (frame.flow_defect, frame.flow) = (None, usual.flow);
+        return Ok(());
+    }
+    parse_any(stages, buf, port, access_index, frame)
+}
+
+/// Pass 1 for whatever is not the usual packet.
+#[cold]
+#[inline(never)]
+fn parse_any<B: PacketBuf>(
+    stages: &Stages,
+    buf: &B,
+    port: &Port,
+    access_index: u8,
+    frame: &mut Frame,
+) -> Step<()> {
     let (link, rest) = classify::access(buf, port)?;
     let (ppp, l3) = decap::session(&link, rest)?;
     frame.slot = SlotIndex::new(access_index, ppp.session_id);
     stages.shm.reader().prefetch_session(frame.slot);
-    frame.port = buf.port();
-    frame.own_mac = port.mac;
-    frame.src = link.src;
-    frame.tags = link.tags;
+    frame.sender = session::sender(&link);
     frame.protocol = ppp.protocol;
     frame.packet_defect = Some(Counter::PppProtocolUnsupported);
     if ppp.protocol == protocol::IPV4 {
@@ -123,7 +148,6 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Frame) -> Step<()> 
 }
 
 /// The IPv4 packet inside and its flow, or what is wrong with them.
-#[inline(always)]
 fn packet(stages: &Stages, payload: &[u8], l3: usize, frame: &mut Frame) {
     match ip::check(payload, l3) {
         Ok(packet) => (frame.packet_defect, frame.packet) = (None, packet),
@@ -136,13 +160,13 @@ fn packet(stages: &Stages, payload: &[u8], l3: usize, frame: &mut Frame) {
     match flow::parse(bytes, &frame.packet, Direction::Upstream) {
         Ok(flow) => {
             (frame.flow_defect, frame.flow) = (None, flow);
-            frame.key = stages.nat.look_ahead(frame.slot, &flow);
+            frame.home = stages.nat.home(frame.slot, &flow);
         }
         Err(defect) => frame.flow_defect = Some(defect),
     }
 }
 
-/// Pass 2: session, source address, gateway, destination, TTL.
+/// Pass 2: session, source address, gateway, destination, TTL; prefetches the counters.
 #[inline(always)]
 fn check<B: PacketBuf>(
     stages: &mut Stages,
@@ -160,11 +184,11 @@ fn check<B: PacketBuf>(
         unknown,
     )?;
     let session = session::live(stages.shm.reader(), slot, unknown)?;
-    if !session::matches(&session, frame.src, &frame.tags) {
+    if !session.is_from(frame.sender) {
         return drop(unknown);
     }
     // Network protocols are data; whatever else PPP carries is the control plane's, to answer or to reject.
-    let generation = session.generation;
+    let generation = session.generation();
     if !matches!(frame.protocol, protocol::IPV4 | protocol::IPV6) {
         stages.shm.seen_up(slot, stages.now_ms);
         return Err(Verdict::Punt(Punt::Ppp { slot, generation }));
@@ -175,14 +199,14 @@ fn check<B: PacketBuf>(
     }
     let packet = &frame.packet;
     source_check::framed(&session, packet)?;
-    if packet.dst == session.gateway_ip.to_bits() {
-        let reply = (frame.port, frame.own_mac);
-        return gateway::answer(stages, buf.data_mut(), slot, packet, reply);
+    if packet.dst == session.gateway_ip() {
+        return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port);
     }
     destination::upstream(&stages.ranges, packet.dst)?;
     ttl::left(packet)?;
+    stages.nat.table.prefetch(frame.home);
     frame.generation = generation;
-    frame.nat = session.nat;
+    frame.nat = session.nat();
     Ok(())
 }
 
@@ -214,7 +238,7 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
         if let Some(defect) = frame.flow_defect {
             return drop(defect);
         }
-        let port = nat.outside_port(shm, (*slot, *generation), block, flow, frame.key)?;
+        let port = nat.outside_port(shm, (*slot, *generation), block, flow, frame.home)?;
         changed = nat44::rewrite(
             ip,
             l4,
@@ -223,15 +247,24 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
             block.address.to_bits(),
             port,
         );
-    } else if ranges
-        .find(packet.src)
-        .is_none_or(|range| range.kind != RangeKind::Routed)
-    {
-        return drop(Counter::NatNone);
+    } else {
+        routed(ranges, packet)?;
     }
     changed = changed.and(ttl::decrement(ip));
     ip.checksum.set(changed.apply(ip.checksum.get()));
-    encap::core(buf, packet, &egress);
+    let Some(source) = ports.ipv4_source(egress.port) else {
+        return drop(Counter::NoRoute);
+    };
+    encap::core(buf, packet, egress.dst, source);
     shm.count_up(*slot, u64::from(packet.len), *now_ms);
     Ok(egress.port)
+}
+
+/// A session without a port block may send from a routed address.
+#[cold]
+fn routed(ranges: &Ranges, packet: &Packet) -> Step<()> {
+    match ranges.find(packet.src) {
+        Some(range) if range.kind == RangeKind::Routed => Ok(()),
+        _ => drop(Counter::NatNone),
+    }
 }

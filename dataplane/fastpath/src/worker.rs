@@ -61,7 +61,7 @@ impl FastPath {
         let mut nat = Nat::new(
             settings.nat_mappings,
             slots,
-            settings.nat_timers,
+            &settings.nat_timers,
             settings.seed,
         );
         nat.recover(&shm, now_ms);
@@ -114,14 +114,14 @@ impl FastPath {
         origin: Origin,
     ) {
         for mut burst in bursts(bufs, verdicts) {
-            upstream::run(
+            let forwarded = upstream::run(
                 &mut self.stages,
                 &mut self.upstream,
                 fib,
                 &mut burst,
                 origin,
             );
-            self.settle(burst.verdicts);
+            self.settle(Counter::ForwardedUpstream, forwarded, burst.verdicts);
         }
     }
 
@@ -133,14 +133,19 @@ impl FastPath {
         origin: Origin,
     ) {
         for mut burst in bursts(bufs, verdicts) {
-            downstream::run(&mut self.stages, &mut self.downstream, &mut burst, origin);
-            self.settle(burst.verdicts);
+            let forwarded =
+                downstream::run(&mut self.stages, &mut self.downstream, &mut burst, origin);
+            self.settle(Counter::ForwardedDownstream, forwarded, burst.verdicts);
         }
     }
 
-    /// The one place where the stages' drops are counted.
+    /// The one place where a burst's packets are counted: those forwarded, and the stages' drops if there are any.
     #[inline]
-    fn settle(&self, verdicts: &[Verdict]) {
+    fn settle(&self, counter: Counter, forwarded: usize, verdicts: &[Verdict]) {
+        self.stages.shm.count(counter, forwarded as u64);
+        if forwarded == verdicts.len() {
+            return;
+        }
         for verdict in verdicts {
             if let Verdict::Drop(reason) = verdict {
                 self.stages.shm.count(*reason, 1);

@@ -232,12 +232,13 @@ fn lifetime(prepare: impl Fn(&mut World), proto: Proto, port: u16) -> u64 {
 #[test]
 fn each_timer_ends_its_mapping_and_inbound_packets_do_not_prolong_it() {
     let nothing = |_: &mut World| {};
-    assert_eq!(lifetime(nothing, Proto::Udp, 1), 301);
-    assert_eq!(lifetime(nothing, Proto::Ping, 1), 61);
+    // The timer and the tick of four seconds in which it ends.
+    assert_eq!(lifetime(nothing, Proto::Udp, 1), 304);
+    assert_eq!(lifetime(nothing, Proto::Ping, 1), 64);
     // The answers make it established.
-    assert_eq!(lifetime(nothing, OPENING, 1), 7_441);
-    assert_eq!(lifetime(nothing, Proto::Tcp(FIN | ACK), 1), 241);
-    assert_eq!(lifetime(nothing, Proto::Tcp(RST), 1), 241);
+    assert_eq!(lifetime(nothing, OPENING, 1), 7_444);
+    assert_eq!(lifetime(nothing, Proto::Tcp(FIN | ACK), 1), 244);
+    assert_eq!(lifetime(nothing, Proto::Tcp(RST), 1), 244);
     let closed = |world: &mut World| {
         let outside = send(world, 0, OPENING, 1).unwrap();
         answer(world, 0, Proto::Tcp(SYN | ACK), outside).unwrap();
@@ -245,17 +246,17 @@ fn each_timer_ends_its_mapping_and_inbound_packets_do_not_prolong_it() {
     };
     assert_eq!(
         lifetime(closed, ESTABLISHED, 1),
-        241,
+        244,
         "the last ACK does not open it again"
     );
-    assert_eq!(lifetime(closed, OPENING, 1), 7_441, "a new SYN does");
+    assert_eq!(lifetime(closed, OPENING, 1), 7_444, "a new SYN does");
 }
 
 #[test]
 fn a_half_open_connection_is_transitory() {
     let mut world = World::with_sessions(Spec::default(), 1);
     let outside = send(&mut world, 0, OPENING, 1).unwrap();
-    world.pass(241_000, 1_000);
+    world.pass(244_000, 1_000);
     assert_eq!(
         answer(&mut world, 0, ESTABLISHED, outside),
         Err(Counter::NatNoMapping)
@@ -298,7 +299,7 @@ fn an_icmp_error_does_not_keep_a_mapping_alive() {
             .0;
         assert_eq!(verdict, Verdict::Forward { port: 2 });
     }
-    world.pass(1_000, 1_000);
+    world.pass(4_000, 1_000);
     assert_eq!(
         answer(&mut world, 0, Proto::Udp, outside),
         Err(Counter::NatNoMapping)

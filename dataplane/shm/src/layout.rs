@@ -375,6 +375,7 @@ pub(crate) const LAYOUT_HASH: u64 = {
         EVENT_RING_SLOTS,
         crate::pools::MAX_POOL_RANGES,
         REVERSE_PER_ADDRESS,
+        crate::nat::TICK_MS as usize,
         BLOCKS_PER_ADDRESS as usize,
     ];
     let mut hash = 0xcbf2_9ce4_8422_2325;

@@ -87,7 +87,7 @@ pub use self::{
     reader::{BlockOwner, Reader},
     record::{LINE_ID_MAX, NAME_MAX, Record},
     routes::{Adjacency, NextHopId, Route},
-    session::{PortBlock, Session, SessionStats, SlotIndex, StatsCopy, Vlans},
+    session::{PortBlock, Sender, Session, SessionLine, SessionStats, SlotIndex, StatsCopy, Vlans},
     status::{PortState, PortStatus, ProcessStatus, RingFill, Steering, WorkerStatus},
     worker::{Dataplane, HostSide, Worker},
 };

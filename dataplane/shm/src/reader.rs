@@ -3,8 +3,8 @@
 use crate::layout::{BLOCKS_PER_ADDRESS, Capacities};
 use crate::mapping::{Tables, prefetch};
 use crate::pools::{PoolRange, Pools};
-use crate::routes::{Adjacency, NextHopId, Route};
-use crate::session::{Session, SessionStats, SlotIndex};
+use crate::routes::{Adjacency, NEIGHBOUR, NextHopId, Route};
+use crate::session::{Session, SessionLine, SessionStats, SlotIndex};
 use crate::slot::SlotError;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{Ordering, fence};
@@ -72,11 +72,31 @@ impl Reader {
             .map(|entry| entry.read())
     }
 
-    /// Starts loading a session's entry and its counters' line.
-    #[inline]
+    /// As [`Self::session`], not taken apart.
+    ///
+    /// # Errors
+    /// [`SlotError::Busy`].
+    #[inline(always)]
+    pub fn session_line(&self, slot: SlotIndex) -> Option<Result<SessionLine, SlotError>> {
+        self.tables
+            .sessions
+            .get(slot.0 as usize)
+            .map(|entry| entry.line())
+    }
+
+    /// Starts loading a session's entry.
+    #[inline(always)]
     pub fn prefetch_session(&self, slot: SlotIndex) {
         if let Some(entry) = self.tables.sessions.get(slot.0 as usize) {
             prefetch(&entry.slot);
+        }
+    }
+
+    /// Starts loading a session's counters. Apart from [`Self::prefetch_session`], since a core loads only so many lines
+    /// at once: each is asked for one stage before it is needed.
+    #[inline(always)]
+    pub fn prefetch_stats(&self, slot: SlotIndex) {
+        if let Some(entry) = self.tables.sessions.get(slot.0 as usize) {
             prefetch(&entry.stats);
         }
     }
@@ -146,6 +166,20 @@ impl Reader {
             .map_or(Adjacency::NoRoute, |hop| {
                 Adjacency::from_word(hop.adjacency.load(Ordering::Acquire))
             })
+    }
+
+    /// Port and MAC address of a next hop that is a neighbour with a known address, [`Adjacency::Neighbour`]; the MAC
+    /// address is followed by two bytes without meaning.
+    #[inline(always)]
+    #[must_use]
+    pub fn neighbour(&self, id: NextHopId) -> Option<(u8, [u8; 8])> {
+        let word = self
+            .tables
+            .next_hops
+            .get(id.0 as usize)?
+            .adjacency
+            .load(Ordering::Acquire);
+        (word >> 56 == NEIGHBOUR).then_some(((word >> 48) as u8, word.to_le_bytes()))
     }
 
     /// A next hop's address (for a request to resolve it).

@@ -66,6 +66,9 @@ pub enum Adjacency {
     Blackhole,
 }
 
+/// The kind of [`Adjacency::Neighbour`] in its word.
+pub(crate) const NEIGHBOUR: u64 = 1;
+
 impl Adjacency {
     pub(crate) fn to_word(self) -> u64 {
         let word = |kind: u64, port: u8, mac: [u8; 6]| {
@@ -75,7 +78,7 @@ impl Adjacency {
         };
         match self {
             Self::NoRoute => 0,
-            Self::Neighbour { port, mac } => word(1, port, mac),
+            Self::Neighbour { port, mac } => word(NEIGHBOUR, port, mac),
             Self::Unresolved { port } => word(2, port, [0; 6]),
             Self::Connected { port } => word(3, port, [0; 6]),
             Self::Local { port } => word(4, port, [0; 6]),
@@ -88,7 +91,7 @@ impl Adjacency {
         let port = (word >> 48) as u8;
         let b = word.to_le_bytes();
         match word >> 56 {
-            1 => Self::Neighbour {
+            NEIGHBOUR => Self::Neighbour {
                 port,
                 mac: [b[0], b[1], b[2], b[3], b[4], b[5]],
             },

@@ -2,7 +2,9 @@
 //! in the next.
 
 use crate::shared::shared;
-use crate::slot::{SLOT_WORDS, SessionState, Slot, SlotError};
+use crate::slot::{
+    SLOT_WORDS, SessionState, Slot, SlotError, StateWord, generation_of, state_of, unpack,
+};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -106,29 +108,138 @@ impl Session {
         ]
     }
 
-    fn from_words(word: crate::slot::StateWord, w: &[u64; SLOT_WORDS]) -> Self {
-        let tag = |bits: u64| (bits & TAG != 0).then_some((bits & 0x0fff) as u16);
-        let mac = w[0].to_le_bytes();
-        let size = (w[3] >> 32) as u16;
+    fn of_line(word: StateWord, line: &SessionLine) -> Self {
         Self {
             generation: word.generation,
             state: word.state,
             owner: word.owner,
-            client_mac: [mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]],
-            vlans: Vlans {
-                s_vlan: tag(w[0] >> 48),
-                c_vlan: tag(w[1] >> 48),
-                outer_is_88a8: w[1] >> 32 & 1 == 1,
-            },
-            mtu: w[1] as u16,
-            framed_ip: Ipv4Addr::from_bits((w[2] >> 32) as u32),
-            gateway_ip: Ipv4Addr::from_bits(w[4] as u32),
-            nat: (size != 0).then_some(PortBlock {
-                address: Ipv4Addr::from_bits(w[2] as u32),
-                address_index: (w[3] >> 16) as u16,
-                first_port: (w[3] >> 48) as u16,
-                size,
-            }),
+            client_mac: line.client_mac(),
+            vlans: line.vlans(),
+            mtu: line.mtu(),
+            framed_ip: Ipv4Addr::from_bits(line.framed_ip()),
+            gateway_ip: Ipv4Addr::from_bits(line.gateway_ip()),
+            nat: line.nat(),
+        }
+    }
+}
+
+/// Words of an entry that hold something.
+const USED_WORDS: usize = 5;
+
+/// Who sends a session's frames: client MAC address and VLAN ids, packed as the table keeps them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sender {
+    mac_and_outer: u64,
+    inner: u16,
+}
+
+impl Sender {
+    /// No tag is `None`, which differs from VLAN 0 (a priority tag). VLAN ids have 12 bits.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(client_mac: [u8; 6], s_vlan: Option<u16>, c_vlan: Option<u16>) -> Self {
+        const fn tag(vid: Option<u16>) -> u16 {
+            match vid {
+                Some(vid) => TAG as u16 | vid & 0x0fff,
+                None => 0,
+            }
+        }
+        let [a, b, c, d, e, f] = client_mac;
+        let mac = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        Self {
+            mac_and_outer: mac | (tag(s_vlan) as u64) << 48,
+            inner: tag(c_vlan),
+        }
+    }
+}
+
+/// A consistent copy of a session's entry as it lies in the table: [`Session`] for those that look at a part of it.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionLine {
+    state: u64,
+    words: [u64; USED_WORDS],
+}
+
+impl SessionLine {
+    /// As [`Session::generation`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn generation(&self) -> u32 {
+        generation_of(self.state)
+    }
+
+    /// As [`Session::state`]; `None` for a value that no version of this contract writes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn state(&self) -> Option<SessionState> {
+        state_of(self.state)
+    }
+
+    /// Whether a frame of this sender can be of the session.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_from(&self, sender: Sender) -> bool {
+        self.words[0] == sender.mac_and_outer && self.words[1] >> 48 == sender.inner as u64
+    }
+
+    /// As [`Session::client_mac`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn client_mac(&self) -> [u8; 6] {
+        let [a, b, c, d, e, f, ..] = self.words[0].to_le_bytes();
+        [a, b, c, d, e, f]
+    }
+
+    /// As [`Session::mtu`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn mtu(&self) -> u16 {
+        self.words[1] as u16
+    }
+
+    /// As [`Session::framed_ip`], as an integer in host order.
+    #[inline(always)]
+    #[must_use]
+    pub const fn framed_ip(&self) -> u32 {
+        (self.words[2] >> 32) as u32
+    }
+
+    /// As [`Session::gateway_ip`], as an integer in host order.
+    #[inline(always)]
+    #[must_use]
+    pub const fn gateway_ip(&self) -> u32 {
+        self.words[4] as u32
+    }
+
+    /// As [`Session::nat`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn nat(&self) -> Option<PortBlock> {
+        let block = PortBlock {
+            address: Ipv4Addr::from_bits(self.words[2] as u32),
+            address_index: (self.words[3] >> 16) as u16,
+            first_port: (self.words[3] >> 48) as u16,
+            size: (self.words[3] >> 32) as u16,
+        };
+        if block.size == 0 { None } else { Some(block) }
+    }
+
+    /// All of it; `None` for a state that no version of this contract writes.
+    #[inline]
+    #[must_use]
+    pub fn session(&self) -> Option<Session> {
+        unpack(self.state).map(|word| Session::of_line(word, self))
+    }
+
+    /// As [`Session::vlans`].
+    #[inline(always)]
+    #[must_use]
+    pub fn vlans(&self) -> Vlans {
+        let tag = |bits: u64| (bits & TAG != 0).then_some((bits & 0x0fff) as u16);
+        Vlans {
+            s_vlan: tag(self.words[0] >> 48),
+            c_vlan: tag(self.words[1] >> 48),
+            outer_is_88a8: self.words[1] >> 32 & 1 == 1,
         }
     }
 }
@@ -150,9 +261,17 @@ impl SessionEntry {
     /// [`SlotError`] if control is (or died) in the middle of a write.
     #[inline]
     pub(crate) fn read(&self) -> Result<Session, SlotError> {
-        self.slot
-            .read()
-            .map(|(word, words)| Session::from_words(word, &words))
+        self.line()?.session().ok_or(SlotError::Corrupt)
+    }
+
+    /// As [`Self::read`], not taken apart.
+    ///
+    /// # Errors
+    /// [`SlotError::Busy`].
+    #[inline(always)]
+    pub(crate) fn line(&self) -> Result<SessionLine, SlotError> {
+        let (state, words) = self.slot.read_raw()?;
+        Ok(SessionLine { state, words })
     }
 }
 
@@ -283,8 +402,16 @@ mod tests {
         fn a_session_survives_the_table(session in any_session()) {
             let slot = Slot::new();
             slot.write(session.generation, session.state, session.owner, &session.to_words());
-            let (word, words) = slot.read().unwrap();
-            prop_assert_eq!(Session::from_words(word, &words), session);
+            let (state, words) = slot.read_raw().unwrap();
+            let line = SessionLine { state, words };
+            prop_assert_eq!(line.session(), Some(session));
+            let Vlans { s_vlan, c_vlan, .. } = session.vlans;
+            prop_assert!(line.is_from(Sender::new(session.client_mac, s_vlan, c_vlan)));
+            let mut other = session.client_mac;
+            other[5] ^= 1;
+            prop_assert!(!line.is_from(Sender::new(other, s_vlan, c_vlan)));
+            prop_assert!(!line.is_from(Sender::new(session.client_mac, s_vlan, Some(4095))));
+            prop_assert!(!line.is_from(Sender::new(session.client_mac, Some(4095), c_vlan)));
         }
     }
 

@@ -31,7 +31,8 @@ pub enum SessionState {
 }
 
 impl SessionState {
-    fn from_bits(bits: u8) -> Option<Self> {
+    #[inline]
+    pub(crate) const fn from_bits(bits: u8) -> Option<Self> {
         match bits {
             0 => Some(Self::Free),
             1 => Some(Self::Negotiating),
@@ -81,10 +82,23 @@ const fn version_of(word: u64) -> u16 {
     (word >> 16) as u16
 }
 
-fn unpack(word: u64) -> Option<StateWord> {
+/// The state in a state word; `None` when it is a value no version of this contract writes.
+#[inline]
+pub(crate) const fn state_of(word: u64) -> Option<SessionState> {
+    SessionState::from_bits((word >> 8) as u8)
+}
+
+/// The generation in a state word.
+#[inline]
+pub(crate) const fn generation_of(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+#[inline]
+pub(crate) fn unpack(word: u64) -> Option<StateWord> {
     Some(StateWord {
-        generation: (word >> 32) as u32,
-        state: SessionState::from_bits((word >> 8) as u8)?,
+        generation: generation_of(word),
+        state: state_of(word)?,
         owner: word as u8,
     })
 }
@@ -104,23 +118,50 @@ impl Slot {
     ///
     /// # Errors
     /// [`SlotError`] when no consistent copy was to be had; the caller drops the frame by name.
-    #[inline]
+    #[cfg(any(test, loom))]
     pub(crate) fn read(&self) -> Result<(StateWord, [u64; SLOT_WORDS]), SlotError> {
-        for _ in 0..READ_TRIES {
-            let before = self.state.load(order::OBSERVE);
-            if version_of(before) & 1 == 0 {
-                let words = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
-                order::read_end_fence();
-                if self.state.load(Ordering::Relaxed) == before {
-                    return unpack(before)
-                        .map(|state| (state, words))
-                        .ok_or(SlotError::Corrupt);
-                }
-            }
+        let (state, words) = self.read_raw()?;
+        unpack(state)
+            .map(|state| (state, words))
+            .ok_or(SlotError::Corrupt)
+    }
+
+    /// Reads a consistent copy of the state word and the first `N` words, whatever they say.
+    ///
+    /// # Errors
+    /// [`SlotError::Busy`].
+    #[inline(always)]
+    pub(crate) fn read_raw<const N: usize>(&self) -> Result<(u64, [u64; N]), SlotError> {
+        match self.try_read() {
+            Some(copy) => Ok(copy),
+            None => self.read_again(),
+        }
+    }
+
+    /// One attempt.
+    #[inline(always)]
+    fn try_read<const N: usize>(&self) -> Option<(u64, [u64; N])> {
+        const { assert!(N <= SLOT_WORDS) }
+        let before = self.state.load(order::OBSERVE);
+        if version_of(before) & 1 != 0 {
+            return None;
+        }
+        let words = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
+        order::read_end_fence();
+        (self.state.load(Ordering::Relaxed) == before).then_some((before, words))
+    }
+
+    /// The other attempts: control was writing during the first one.
+    #[cold]
+    fn read_again<const N: usize>(&self) -> Result<(u64, [u64; N]), SlotError> {
+        for _ in 1..READ_TRIES {
             #[cfg(loom)]
             loom::thread::yield_now();
             #[cfg(not(loom))]
             std::hint::spin_loop();
+            if let Some(copy) = self.try_read() {
+                return Ok(copy);
+            }
         }
         Err(SlotError::Busy)
     }
@@ -128,7 +169,7 @@ impl Slot {
     /// The generation in the state word. It is there even when a write was cut short (the mark of a
     /// write keeps it) or when the rest of the word is nonsense. Control only.
     pub(crate) fn generation(&self) -> u32 {
-        (self.state.load(Ordering::Relaxed) >> 32) as u32
+        generation_of(self.state.load(Ordering::Relaxed))
     }
 
     /// Whether control stopped in the middle of a write.

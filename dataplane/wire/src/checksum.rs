@@ -111,7 +111,9 @@ const fn udp_nonzero(check: u16) -> u16 {
 }
 
 /// A change of header fields, collected once and applied to every checksum that covers them (RFC 1624 equation 3:
-/// `HC' = ~(~HC + ~m + m')`). Holds up to some thirty thousand 16-bit fields.
+/// `HC' = ~(~HC + ~m + m')`). Holds up to some ten thousand fields.
+///
+/// It is kept in the order of the bytes in memory, in which fields need no swapping (RFC 1071 section 2 (B)).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delta(u32);
 
@@ -126,15 +128,16 @@ impl Delta {
     #[inline]
     #[must_use]
     pub const fn u16(self, old: u16, new: u16) -> Self {
-        Self(self.0 + (!old) as u32 + new as u32)
+        Self(self.0 + (!old.to_be()) as u32 + new.to_be() as u32)
     }
 
     /// A 32-bit field changed from `old` to `new`.
     #[inline]
     #[must_use]
     pub const fn u32(self, old: u32, new: u32) -> Self {
-        self.u16((old >> 16) as u16, (new >> 16) as u16)
-            .u16(old as u16, new as u16)
+        // Whole words first: 2^16 is 1 in this arithmetic, so the halves may be added later.
+        let sum = (!old.to_be()) as u64 + new.to_be() as u64;
+        Self(self.0 + (sum >> 16) as u32 + (sum & 0xffff) as u32)
     }
 
     /// Both changes together.
@@ -148,9 +151,9 @@ impl Delta {
     #[inline]
     #[must_use]
     pub const fn apply(self, check: u16) -> u16 {
-        let sum = self.0 + (!check) as u32;
+        let sum = self.0 + (!check.to_be()) as u32;
         let sum = (sum >> 16) + (sum & 0xffff);
-        !((sum >> 16) + (sum & 0xffff)) as u16
+        u16::from_be(!((sum >> 16) + (sum & 0xffff)) as u16)
     }
 
     /// The UDP checksum after the change: zero (none) stays zero, a computed zero becomes 0xffff (RFC 768).

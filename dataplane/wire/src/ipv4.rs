@@ -5,7 +5,7 @@ use core::net::Ipv4Addr;
 use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
 
-use crate::checksum::{Delta, checksum, fold};
+use crate::checksum::{Delta, checksum};
 use crate::{U16, U32};
 
 /// IP protocol numbers (IANA).
@@ -98,7 +98,8 @@ impl Ipv4Hdr {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let (sum, carry) = pair(a, b).overflowing_add(pair(c, d));
         let sum = (sum >> 32) + (sum & 0xffff_ffff) + u64::from(e) + u64::from(carry);
-        fold(sum) == 0xffff
+        // It folds to all ones if it is a multiple of 2^16 - 1 other than 0; that is one multiplication.
+        sum.is_multiple_of(0xffff) && sum != 0
     }
 
     /// Lowers the TTL by one and updates the checksum; a TTL of 0 stays 0.

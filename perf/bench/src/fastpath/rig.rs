@@ -344,8 +344,8 @@ impl Rig {
     /// free, counters, epoch echo. Returns time-stamp ticks.
     ///
     /// The clock is read for its cost, but the stages see one that stands still between chunks: a worker under full
-    /// load has no such pauses, and mappings, whose time of last use is written once a second, would be written more
-    /// often per packet than in life.
+    /// load has no such pauses, and mappings, whose time of last use is written once in four seconds, would be written
+    /// more often per packet than in life.
     #[inline(never)]
     pub(super) fn forward(&mut self, direction: Direction) -> u64 {
         let (packets, octets) = match direction {

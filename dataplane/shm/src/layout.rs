@@ -131,6 +131,20 @@ impl Capacities {
     }
 }
 
+#[cfg(test)]
+impl Capacities {
+    /// The smallest table with a few of everything.
+    pub(crate) const SMALL: Self = Self {
+        access_ports: 1,
+        ports: 2,
+        workers: 1,
+        nat_addresses: 4,
+        framed_addresses: 4,
+        routes: 4,
+        next_hops: 4,
+    };
+}
+
 /// First page of the mapping.
 #[repr(C, align(4096))]
 pub(crate) struct Header {

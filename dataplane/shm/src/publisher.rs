@@ -392,16 +392,6 @@ mod tests {
     use crate::pools::{Pools, RangeKind};
     use crate::worker::Dataplane;
 
-    const SMALL: Capacities = Capacities {
-        access_ports: 1,
-        ports: 2,
-        workers: 1,
-        nat_addresses: 4,
-        framed_addresses: 4,
-        routes: 4,
-        next_hops: 4,
-    };
-
     fn range(kind: RangeKind, first: u32, last: u32) -> PoolRange {
         PoolRange {
             kind,
@@ -415,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_section_version_that_is_nonsense_or_odd_is_written_over() {
-        let (dataplane, mut publisher) = Dataplane::in_process(SMALL).unwrap();
+        let (dataplane, mut publisher) = Dataplane::in_process(Capacities::SMALL).unwrap();
         let reader = dataplane.reader();
         let mut pools = Pools::default();
         for version in [u64::MAX, u64::MAX - 1, 7] {
@@ -434,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_new_dataplane_has_no_route_in_its_fib() {
-        let (dataplane, mut publisher) = Dataplane::in_process(SMALL).unwrap();
+        let (dataplane, mut publisher) = Dataplane::in_process(Capacities::SMALL).unwrap();
         let route = Route {
             prefix: Ipv4Addr::UNSPECIFIED,
             length: 0,
@@ -448,7 +438,7 @@ mod tests {
         dataplane.routes_applied(version);
         assert!(publisher.routes_in_fib());
         let tables = publisher.tables.clone();
-        let _restarted = Dataplane::over(tables, SMALL, Presence::alone(), None);
+        let _restarted = Dataplane::over(tables, Capacities::SMALL, Presence::alone(), None);
         assert!(!publisher.routes_in_fib());
     }
 }

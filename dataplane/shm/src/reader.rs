@@ -259,16 +259,6 @@ mod tests {
     use crate::pools::RangeKind;
     use crate::worker::Dataplane;
 
-    const SMALL: Capacities = Capacities {
-        access_ports: 1,
-        ports: 2,
-        workers: 1,
-        nat_addresses: 4,
-        framed_addresses: 4,
-        routes: 4,
-        next_hops: 4,
-    };
-
     #[test]
     fn nonsense_in_a_range_is_an_unknown_block_not_an_overflow() {
         let range = PoolRange {
@@ -280,9 +270,9 @@ mod tests {
             first_port: 0,
         };
         let beyond = block_index(&range, Ipv4Addr::BROADCAST, 65_535).unwrap();
-        let (dataplane, _publisher) = Dataplane::in_process(SMALL).unwrap();
+        let (dataplane, _publisher) = Dataplane::in_process(Capacities::SMALL).unwrap();
         let reader = dataplane.reader();
-        assert!(beyond > SMALL.nat_addresses as usize * BLOCKS_PER_ADDRESS as usize);
+        assert!(beyond > Capacities::SMALL.nat_addresses as usize * BLOCKS_PER_ADDRESS as usize);
         assert_eq!(
             reader.block_owner(&range, Ipv4Addr::BROADCAST, 65_535),
             None

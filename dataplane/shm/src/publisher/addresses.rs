@@ -162,16 +162,6 @@ mod tests {
     use crate::session::SlotIndex;
     use crate::worker::Dataplane;
 
-    const SMALL: Capacities = Capacities {
-        access_ports: 1,
-        ports: 2,
-        workers: 1,
-        nat_addresses: 4,
-        framed_addresses: 4,
-        routes: 4,
-        next_hops: 4,
-    };
-
     fn range(kind: RangeKind, first: u32, last: u32) -> PoolRange {
         PoolRange {
             kind,
@@ -185,7 +175,7 @@ mod tests {
 
     #[test]
     fn ranges_that_make_no_sense_are_refused_and_change_nothing() {
-        let (dataplane, mut publisher) = Dataplane::in_process(SMALL).unwrap();
+        let (dataplane, mut publisher) = Dataplane::in_process(Capacities::SMALL).unwrap();
         let good = [range(RangeKind::Nat, 10, 13)];
         publisher.publish_pools(&good).unwrap();
         let backwards = publisher.publish_pools(&[range(RangeKind::Nat, 9, 8)]);
@@ -204,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_new_owner_finds_no_mapping_of_the_last_one_in_its_block() {
-        let (mut dataplane, mut publisher) = Dataplane::in_process(SMALL).unwrap();
+        let (mut dataplane, mut publisher) = Dataplane::in_process(Capacities::SMALL).unwrap();
         let worker = dataplane.worker(0).unwrap();
         publisher
             .publish_pools(&[range(RangeKind::Nat, 10, 13)])

@@ -3,6 +3,7 @@
 //! One turn of its loop: answer requests, look at the dataplane, take punted frames and events, let timers expire, send what
 //! the engine sends, free what no worker can know any more; then sleep until a worker rings, a request comes or a timer is due.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use bng_aaa::Authenticator;
 use bng_config::Config;
 use bng_pppoe::{AccessConcentrator, PortId};
 use bng_shm::{
-    Event, FRAME_MAX, FRAME_RING_SLOTS, FrameMeta, PublishError, Publisher, PuntClass, PuntedFrame,
-    Take,
+    Event, FRAME_MAX, FRAME_RING_SLOTS, FrameMeta, Policy, PolicyId, PublishError, Publisher,
+    PuntClass, PuntedFrame, Take,
 };
 use tokio::sync::mpsc;
 
@@ -92,6 +93,7 @@ impl Driver {
     ) -> Result<Self, DriverError> {
         let clock = Clock::now();
         publisher.publish_pools(&settings.ranges)?;
+        publisher.write_policy(PolicyId(1), Some(&Policy::default()))?;
         let macs: Vec<_> = (settings.access_ports.iter())
             .map(|index| port_macs::port_mac(&publisher, *index))
             .collect();
@@ -265,7 +267,9 @@ impl Driver {
                     Take::Item(Some(Event::ResolveNeighbour { port, address })) => {
                         self.tally.add(Count::ResolveAsked);
                         // The worker asks again, so one that finds no room is no loss.
-                        let _ = self.resolver.try_send(Resolve { port, address });
+                        if let IpAddr::V4(address) = address {
+                            let _ = self.resolver.try_send(Resolve { port, address });
+                        }
                     }
                     Take::Item(Some(Event::BlockExhausted { slot, generation })) => {
                         self.tally.add(Count::BlockExhausted);

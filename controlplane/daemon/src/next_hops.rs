@@ -1,7 +1,7 @@
 //! The mirrored routes in shared memory: which next hop has which number, and when a number is free again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use bng_shm::{Adjacency, EpochToken, NextHopId, PublishError, Publisher, Route};
 
@@ -44,7 +44,9 @@ impl NextHops {
         for route in &routes {
             let id = route.next_hop;
             let adjacency = reader.adjacency(id);
-            let address = reader.next_hop_address(id);
+            let IpAddr::V4(address) = reader.next_hop_address(id) else {
+                continue;
+            };
             let target = match adjacency {
                 Adjacency::Neighbour { port, .. } | Adjacency::Unresolved { port } => {
                     Target::Via { port, address }
@@ -52,7 +54,7 @@ impl NextHops {
                 Adjacency::Connected { port } => Target::Connected { port },
                 Adjacency::Local { port } => Target::Local { port },
                 Adjacency::Blackhole => Target::Blackhole,
-                Adjacency::NoRoute => continue,
+                Adjacency::NoRoute | Adjacency::Group { .. } => continue,
             };
             if out.free.remove(&id) {
                 out.ids.insert(target, id);
@@ -89,7 +91,7 @@ impl NextHops {
                 },
             };
             if self.adjacencies.get(&id) != Some(&adjacency) {
-                match publisher.set_next_hop(id, address, adjacency) {
+                match publisher.set_next_hop(id, address.into(), adjacency) {
                     Ok(()) => {
                         self.adjacencies.insert(id, adjacency);
                     }
@@ -155,7 +157,11 @@ impl NextHops {
                         return;
                     }
                     // The number exists, so this cannot fail.
-                    let _ = publisher.set_next_hop(id, Ipv4Addr::UNSPECIFIED, Adjacency::NoRoute);
+                    let _ = publisher.set_next_hop(
+                        id,
+                        Ipv4Addr::UNSPECIFIED.into(),
+                        Adjacency::NoRoute,
+                    );
                     self.adjacencies.remove(&id);
                     self.free.insert(id);
                     self.retired.pop_front();

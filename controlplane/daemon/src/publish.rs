@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bng_pppoe::{Grant, PortId, SessionRecord, SessionRef, Time};
-use bng_shm::{Record, Session, SessionState, SlotIndex, Vlans};
+use bng_shm::{PolicyId, Record, Session, SessionState, SlotIndex, Vlans};
 use bng_wire::ethernet::ethertype;
 use bng_wire::{MacAddr, VlanStack, VlanTag};
 
@@ -96,6 +96,8 @@ pub(crate) fn entry(live: &Live) -> Session {
         framed_ip: live.framed_ip().unwrap_or(Ipv4Addr::UNSPECIFIED),
         gateway_ip: record.map_or(Ipv4Addr::UNSPECIFIED, |record| record.grant.gateway_ip),
         nat: live.holding.and_then(|holding| holding.published_block()),
+        policy: PolicyId(1),
+        ..Session::NONE
     }
 }
 

@@ -83,13 +83,18 @@ impl Settings {
     /// [`SettingsError`] for counts the shared memory cannot hold.
     pub fn new(config: &Config) -> Result<Self, SettingsError> {
         let counts = config.table_counts();
-        let capacities = Capacities::of_gateway(
-            counts.access_ports,
-            counts.ports,
-            counts.workers,
-            counts.nat_addresses,
-            counts.routed_addresses,
-        );
+        let capacities = Capacities {
+            framed_prefixes: counts.prefixes,
+            routes: counts.routes,
+            routes6: counts.routes6,
+            ..Capacities::of_gateway(
+                counts.access_ports,
+                counts.ports,
+                counts.workers,
+                counts.nat_addresses,
+                counts.routed_addresses,
+            )
+        };
         capacities.check()?;
         let ranges = ranges(config);
         if ranges.len() > MAX_POOL_RANGES {

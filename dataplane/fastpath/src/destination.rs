@@ -107,7 +107,9 @@ mod tests {
             workers: 1,
             nat_addresses: 64,
             framed_addresses: 64,
+            framed_prefixes: 64,
             routes: 1,
+            routes6: 1,
             next_hops: 1,
         };
         let (dataplane, mut publisher) = Dataplane::in_process(capacities).unwrap();

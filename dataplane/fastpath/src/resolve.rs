@@ -1,8 +1,10 @@
 //! Requests to control to have the kernel resolve a neighbour, without repeating itself.
 
-use std::net::Ipv4Addr;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
 
 use bng_shm::{Counter, Event, Worker};
+use foldhash::fast::FixedState;
 
 use crate::rate::RateLimit;
 
@@ -16,32 +18,31 @@ const REPEAT_MS: u64 = 1_000;
 pub(crate) struct Resolver {
     limit: RateLimit,
     /// Address and time of the request, by a hash of the address.
-    recent: [(u32, u64); RECENT],
+    recent: [Option<(IpAddr, u64)>; RECENT],
+    hasher: FixedState,
 }
 
 impl Resolver {
     pub(crate) fn new(per_second: u32, now_ms: u64) -> Self {
         Self {
             limit: RateLimit::new(per_second, now_ms),
-            recent: [(0, 0); RECENT],
+            recent: [None; RECENT],
+            hasher: FixedState::default(),
         }
     }
 
     /// Asks for `address` on `port`, unless it was asked for within the last second or the limit is reached.
-    pub(crate) fn ask(&mut self, shm: &mut Worker, port: u8, address: u32, now_ms: u64) {
-        // Neighbours of one network differ in their low bits.
-        let Some(place) = self.recent.get_mut(address as usize % RECENT) else {
+    pub(crate) fn ask(&mut self, shm: &mut Worker, port: u8, address: IpAddr, now_ms: u64) {
+        let at = self.hasher.hash_one(address) as usize % RECENT;
+        let Some(place) = self.recent.get_mut(at) else {
             return;
         };
-        if place.0 == address && now_ms < place.1 + REPEAT_MS || !self.limit.allow(now_ms) {
+        let lately = place.is_some_and(|(asked, at)| asked == address && now_ms < at + REPEAT_MS);
+        if lately || !self.limit.allow(now_ms) {
             return;
         }
-        let address_asked = Ipv4Addr::from_bits(address);
-        if shm.tell(Event::ResolveNeighbour {
-            port,
-            address: address_asked,
-        }) {
-            *place = (address, now_ms);
+        if shm.tell(Event::ResolveNeighbour { port, address }) {
+            *place = Some((address, now_ms));
             shm.count(Counter::ResolveRequested, 1);
         }
     }

@@ -1,5 +1,7 @@
 //! Stage: from the FIB's answer to a port and a MAC address.
 
+use std::net::Ipv4Addr;
+
 use bng_shm::{Adjacency, Counter, NextHopId, Worker};
 
 use crate::ip::Packet;
@@ -51,15 +53,15 @@ fn unreachable(
         Adjacency::Blackhole => Counter::RouteBlackhole,
         Adjacency::Local { .. } => Counter::DestinationGateway,
         Adjacency::Unresolved { port } => {
-            let gateway = shm.reader().next_hop_address(hop).to_bits();
+            let gateway = shm.reader().next_hop_address(hop);
             resolver.ask(shm, port, gateway, now_ms);
             Counter::NeighbourUnresolved
         }
         Adjacency::Connected { port } => {
-            resolver.ask(shm, port, packet.dst, now_ms);
+            resolver.ask(shm, port, Ipv4Addr::from_bits(packet.dst).into(), now_ms);
             Counter::NeighbourUnresolved
         }
         // It has become one since the caller looked; the next packet finds it.
-        Adjacency::Neighbour { .. } => Counter::NeighbourUnresolved,
+        Adjacency::Neighbour { .. } | Adjacency::Group { .. } => Counter::NeighbourUnresolved,
     })
 }

@@ -49,6 +49,7 @@ pub(crate) struct Stages {
     pub(crate) echo_limit: RateLimit,
     pub(crate) resolver: Resolver,
     pub(crate) now_ms: u64,
+    pub(crate) now_ns: u64,
 }
 
 impl FastPath {
@@ -76,6 +77,7 @@ impl FastPath {
             echo_limit: RateLimit::new(settings.echo_per_second, now_ms),
             resolver: Resolver::new(settings.resolve_per_second, now_ms),
             now_ms,
+            now_ns: now_ms * 1_000_000,
         };
         Self {
             stages,
@@ -84,10 +86,12 @@ impl FastPath {
         }
     }
 
-    /// Once per poll loop: sets the coarse clock (CLOCK_MONOTONIC milliseconds, never backwards), takes over changed
+    /// Once per poll loop: sets the clock (CLOCK_MONOTONIC in nanoseconds, never backwards), takes over changed
     /// address ranges and ages a bounded number of NAT mappings.
     #[inline]
-    pub fn poll(&mut self, now_ms: u64) {
+    pub fn poll(&mut self, now_ns: u64) {
+        self.stages.now_ns = now_ns;
+        let now_ms = now_ns / 1_000_000;
         let Stages {
             shm,
             nat,

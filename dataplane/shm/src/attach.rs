@@ -418,6 +418,14 @@ pub fn monotonic_ms() -> u64 {
     now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
 }
 
+/// Nanoseconds of CLOCK_MONOTONIC.
+#[inline]
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Milliseconds of Unix time.
 #[must_use]
 pub fn unix_ms() -> u64 {

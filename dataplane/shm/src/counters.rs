@@ -79,7 +79,10 @@ counters! {
         ForwardedDownstream = "forwarded_downstream", "Packets from the core forwarded to subscribers.";
         HandedOver = "handed_over", "Frames passed to the worker that owns their session.";
         TakenOver = "taken_over", "Frames received from other workers.";
-        EchoAnswered = "echo_answered", "ICMP echo requests to the gateway address answered in place.";
+        EchoAnswered = "echo_answered", "ICMP and ICMPv6 echo requests to the gateway address answered in place.";
+        IcmpErrorSent = "icmp_error_sent", "ICMP and ICMPv6 errors sent in place of a dropped packet (time exceeded, fragmentation needed, packet too big, unreachable).";
+        FragmentsMade = "fragments_made", "IPv4 fragments made beyond the packets they were made of.";
+        MssClamped = "mss_clamped", "TCP SYN packets whose MSS option was lowered.";
     }
     /// Frames given to the control plane.
     Punt {
@@ -103,9 +106,13 @@ counters! {
         ControlWoken = "control_woken", "System calls made to wake the control plane.";
         Loops = "loops", "Poll loops.";
         IdleLoops = "idle_loops", "Poll loops that found nothing.";
+        BusyCycles = "busy_cycles", "Time-stamp counter ticks spent in poll loops that found something.";
+        IdleCycles = "idle_cycles", "Time-stamp counter ticks spent in poll loops that found nothing, back-off included.";
+        IcmpErrorLimited = "icmp_error_limited", "ICMP errors not sent because of the rate limit; the packet they would have answered is counted under its own reason.";
     }
     /// Frames dropped, by reason.
     Drop {
+        VlanNotConfigured = "vlan_not_configured", "VLAN tags that no entry of the port's `vlans` admits.";
         FrameTruncated = "frame_truncated", "Frame shorter than its Ethernet or VLAN header.";
         FrameSegmented = "frame_segmented", "Frame spread over several buffers, which no stage accepts.";
         TooManyTags = "too_many_tags", "More than two VLAN tags.";
@@ -120,7 +127,7 @@ counters! {
         PppProtocolCompressed = "ppp_protocol_compressed", "One-byte PPP protocol field, which is never negotiated.";
         PppProtocolUnsupported = "ppp_protocol_unsupported", "Network protocol that the session does not carry.";
         SessionUnknown = "session_unknown", "No session with this port, session id, VLANs and MAC.";
-        SessionNotOpen = "session_not_open", "Data for a session whose network phase is not open.";
+        SessionNotOpen = "session_not_open", "Data for a session whose network phase of this protocol (IPCP, IPv6CP) is not open.";
         SessionBusy = "session_busy", "Session entry not readable: control stopped inside a write.";
         HandoverStale = "handover_stale", "Handed over, but this worker does not own the session any more.";
         HandoverFull = "handover_full", "The ring to the owning worker is full.";
@@ -128,19 +135,29 @@ counters! {
         Ipv4Header = "ipv4_header", "IPv4 version or header length is wrong.";
         Ipv4Checksum = "ipv4_checksum", "IPv4 header checksum is wrong.";
         Ipv4Options = "ipv4_options", "IPv4 options, which are not forwarded.";
+        Ipv6Truncated = "ipv6_truncated", "Shorter than its IPv6 header or payload length says.";
+        Ipv6Header = "ipv6_header", "IPv6 version is wrong.";
+        Ipv6Extension = "ipv6_extension", "IPv6 extension headers that are truncated or longer than the gateway looks through.";
         L4Truncated = "l4_truncated", "Shorter than its TCP, UDP or ICMP header.";
         UdpLength = "udp_length", "UDP length does not fit the IP payload.";
         IcmpChecksum = "icmp_checksum", "ICMP checksum is wrong, where the gateway answers or translates the message.";
-        SourceSpoofed = "source_spoofed", "Source address is not the session's framed-ip.";
-        DestinationInvalid = "destination_invalid", "Destination is multicast, broadcast, loopback, 0/8 or class E.";
+        SourceSpoofed = "source_spoofed", "Source address is not one of the session's.";
+        DestinationInvalid = "destination_invalid", "Destination is multicast, broadcast, loopback, unspecified, link-local or reserved.";
         DestinationGateway = "destination_gateway", "Packet to the gateway's own address other than an ICMP echo request.";
         DestinationSubscriber = "destination_subscriber", "Packet to a subscriber's or a NAT pool's address from a side it must not come from.";
+        NoPolicy = "no_policy", "The session's policy or filter is absent: nothing passes.";
+        PolicerUpstream = "policer_upstream", "Packet from a subscriber beyond the committed rate and burst.";
+        PolicerDownstream = "policer_downstream", "Packet to a subscriber beyond the committed rate and burst.";
+        FilterUpstream = "filter_upstream", "Packet from a subscriber that the session's filter drops.";
+        FilterDownstream = "filter_downstream", "Packet to a subscriber that the session's filter drops.";
+        PuntRateLimited = "punt_rate_limited", "Frame for control beyond the limit per session.";
         EchoRateLimited = "echo_rate_limited", "ICMP echo request to the gateway above the rate limit.";
-        TtlExpired = "ttl_expired", "TTL is 1 or 0 and the packet would have to be forwarded.";
+        TtlExpired = "ttl_expired", "TTL or hop limit is 1 or 0 and the packet would have to be forwarded.";
         NoRoute = "no_route", "No route to the destination.";
         RouteBlackhole = "route_blackhole", "Route is a blackhole or unreachable route.";
         NeighbourUnresolved = "neighbour_unresolved", "Next hop has no MAC address yet; the kernel was asked to resolve it.";
-        PacketTooBig = "packet_too_big", "Packet is larger than the session's or the port's MTU.";
+        PacketTooBig = "packet_too_big", "Packet is larger than the session's or the port's MTU and must not be fragmented.";
+        FragmentNoBuffer = "fragment_no_buffer", "No packet buffer to fragment a packet into.";
         FragmentUnsupported = "fragment_unsupported", "IPv4 fragment other than the first, which NAT cannot match.";
         NatNone = "nat_none", "Session has neither a port block nor a routed address.";
         NatBlockExhausted = "nat_block_exhausted", "The subscriber's port block has no free port.";

@@ -5,7 +5,7 @@ use crate::bell::Bell;
 use crate::layout::{EVENT_WORDS, EventSlot, FRAME_MAX, FRAME_WORDS, FrameSlot};
 use crate::ring::{Full, Indices, Take, push, take};
 use crate::session::SlotIndex;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Which share of the punt ring a frame may use (HZ-15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -124,7 +124,7 @@ pub enum Event {
         /// Index of the core port among all ports.
         port: u8,
         /// The next hop's address.
-        address: Ipv4Addr,
+        address: IpAddr,
     },
     /// A subscriber's port block has no free port (sent at most once per session and second).
     BlockExhausted {
@@ -135,11 +135,25 @@ pub enum Event {
     },
 }
 
+/// Halves of an address; IPv4 as ::ffff:a.b.c.d.
+pub(crate) fn address_words(address: IpAddr) -> [u64; 2] {
+    let bits = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    [(bits >> 64) as u64, bits as u64]
+}
+
+pub(crate) fn address_of([high, low]: [u64; 2]) -> IpAddr {
+    Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).to_canonical()
+}
+
 impl Event {
     fn pack(self) -> [u64; 3] {
         match self {
             Self::ResolveNeighbour { port, address } => {
-                [1, u64::from(port), u64::from(address.to_bits())]
+                let [high, low] = address_words(address);
+                [1 | u64::from(port) << 8, high, low]
             }
             Self::BlockExhausted { slot, generation } => {
                 [2, u64::from(slot.0), u64::from(generation)]
@@ -148,10 +162,10 @@ impl Event {
     }
 
     fn unpack(words: [u64; 3]) -> Option<Self> {
-        match words[0] {
+        match words[0] & 0xff {
             1 => Some(Self::ResolveNeighbour {
-                port: words[1] as u8,
-                address: Ipv4Addr::from_bits(words[2] as u32),
+                port: (words[0] >> 8) as u8,
+                address: address_of([words[1], words[2]]),
             }),
             2 => Some(Self::BlockExhausted {
                 slot: SlotIndex(words[1] as u32),

@@ -43,13 +43,17 @@ const SMALL: Capacities = Capacities {
     workers: 1,
     nat_addresses: 2,
     framed_addresses: 1,
+    framed_prefixes: 4,
     routes: 4,
+    routes6: 4,
     next_hops: 2,
 };
 const SLOT: SlotIndex = SlotIndex(0x1234);
 
 fn session(state: SessionState, mark: u8) -> Session {
     let address = u32::from_be_bytes([mark; 4]);
+    let prefix = [[mark; 8], [0; 8]].concat();
+    let prefix = std::net::Ipv6Addr::from(<[u8; 16]>::try_from(prefix).unwrap());
     Session {
         generation: 0,
         state,
@@ -69,6 +73,9 @@ fn session(state: SessionState, mark: u8) -> Session {
             first_port: mark.into(),
             size: mark.into(),
         }),
+        policy: crate::PolicyId(u16::from_ne_bytes([mark; 2])),
+        ipv6_prefix: Some(prefix),
+        delegated: Some(crate::Delegated { prefix, length: 56 }),
     }
 }
 

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! header | worker blocks | port blocks | owners | sessions | records | NAT blocks | NAT reverse
-//!        | framed slots | pools | routes | next hops | punt, inject and event rings
+//!        | framed addresses and prefixes | pools | port addresses | policies | filters | routes | next hops
+//!        | punt, inject and event rings
 //! ```
 
 use crate::bell::Bell;
 use crate::counters::{COUNTERS, list_hash};
 use crate::epoch::{Echo, Epoch};
+use crate::filters::{FilterWords, MAX_FILTERS};
 use crate::nat::REVERSE_PER_ADDRESS;
-use crate::pools::PoolWords;
+use crate::policy::{POLICIES, PolicyWords};
+use crate::pools::{Pool6Words, PoolWords, PortAddressWords};
 use crate::record::RecordSlot;
 use crate::ring::{Indices, RingSlot};
 use crate::session::SessionEntry;
@@ -18,7 +21,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Version of the contract. Changes with every incompatible change of meaning.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ironbng\0");
 
@@ -50,8 +53,12 @@ pub struct Capacities {
     pub nat_addresses: u32,
     /// Subscriber addresses in pools without NAT (0 to 2^24).
     pub framed_addresses: u32,
-    /// IPv4 routes (1 to 2^21).
+    /// IPv6 prefixes of all subscriber pools together (0 to 2^24).
+    pub framed_prefixes: u32,
+    /// IPv4 routes (1 to 2^22).
     pub routes: u32,
+    /// IPv6 routes (1 to 2^21).
+    pub routes6: u32,
     /// Next hops: gateways and neighbours (1 to 2^20).
     pub next_hops: u32,
 }
@@ -71,7 +78,7 @@ pub struct CapacityError {
 }
 
 impl Capacities {
-    pub(crate) const FIELDS: usize = 7;
+    pub(crate) const FIELDS: usize = 9;
 
     pub(crate) fn fields(&self) -> [(&'static str, u32, u32, u32); Self::FIELDS] {
         [
@@ -80,13 +87,15 @@ impl Capacities {
             ("workers", self.workers, 1, 64),
             ("nat_addresses", self.nat_addresses, 0, 65_536),
             ("framed_addresses", self.framed_addresses, 0, 1 << 24),
-            ("routes", self.routes, 1, 1 << 21),
+            ("framed_prefixes", self.framed_prefixes, 0, 1 << 24),
+            ("routes", self.routes, 1, 1 << 22),
+            ("routes6", self.routes6, 1, 1 << 21),
             ("next_hops", self.next_hops, 1, 1 << 20),
         ]
     }
 
-    /// The capacities of a gateway, from what its configuration counts. Both daemons call this with the
-    /// same file's counts, so that they need the same memory.
+    /// The capacities of a gateway, from what its configuration counts, with the default route tables. Both daemons call
+    /// this with the same file's counts, so that they need the same memory.
     #[must_use]
     pub const fn of_gateway(
         access_ports: u32,
@@ -101,7 +110,9 @@ impl Capacities {
             workers,
             nat_addresses,
             framed_addresses,
+            framed_prefixes: 0,
             routes: 65_536,
+            routes6: 65_536,
             next_hops: 65_536,
         }
     }
@@ -140,7 +151,9 @@ impl Capacities {
         workers: 1,
         nat_addresses: 4,
         framed_addresses: 4,
+        framed_prefixes: 4,
         routes: 4,
+        routes6: 4,
         next_hops: 4,
     };
 }
@@ -152,7 +165,7 @@ pub(crate) struct Header {
     pub(crate) abi_version: AtomicU32,
     pub(crate) ready: AtomicU32,
     pub(crate) layout_hash: AtomicU64,
-    pub(crate) capacities: [AtomicU32; 8],
+    pub(crate) capacities: [AtomicU32; 16],
     pub(crate) boot_id: [AtomicU64; 2],
     pub(crate) control: Process,
     pub(crate) dataplane: Process,
@@ -165,6 +178,11 @@ pub(crate) struct Header {
     pub(crate) routes_version: AtomicU64,
     /// Route version the dataplane has put into its FIB.
     pub(crate) routes_applied: AtomicU64,
+    pub(crate) pools6_count: AtomicU32,
+    pub(crate) routes6_count: AtomicU32,
+    pub(crate) filters_version: AtomicU64,
+    pub(crate) routes6_version: AtomicU64,
+    pub(crate) routes6_applied: AtomicU64,
 }
 
 shared!(
@@ -185,6 +203,11 @@ shared!(
         routes_count,
         routes_version,
         routes_applied,
+        pools6_count,
+        routes6_count,
+        filters_version,
+        routes6_version,
+        routes6_applied,
     }
 );
 
@@ -217,6 +240,8 @@ pub(crate) struct WorkerBlock {
     pub(crate) heartbeat_ms: AtomicU64,
     pub(crate) core: AtomicU32,
     pub(crate) nat_mappings: AtomicU32,
+    /// Ticks of the time-stamp counter per second, the unit of the cycle counters.
+    pub(crate) tsc_hz: AtomicU64,
     pub(crate) counters: CounterBlock,
     pub(crate) punt: Indices,
     pub(crate) inject: Indices,
@@ -230,6 +255,7 @@ shared!(
         heartbeat_ms,
         core,
         nat_mappings,
+        tsc_hz,
         counters,
         punt,
         inject,
@@ -253,6 +279,8 @@ pub(crate) struct PortBlock {
     pub(crate) twin_ifindex: AtomicU32,
     pub(crate) link_mbps: AtomicU32,
     pub(crate) steering: AtomicU32,
+    /// Bits of [`crate::Offloads`].
+    pub(crate) offloads: AtomicU32,
     /// Hardware statistics: ipackets, opackets, ibytes, obytes, imissed, ierrors, oerrors, rx_nombuf.
     pub(crate) stats: [AtomicU64; 8],
     /// Driver name, zero padded.
@@ -267,6 +295,7 @@ shared!(
         twin_ifindex,
         link_mbps,
         steering,
+        offloads,
         stats,
         driver,
     }
@@ -278,11 +307,17 @@ pub(crate) struct RouteWords(pub(crate) [AtomicU64; 2]);
 
 shared!(RouteWords, RouteWords { 0 });
 
-/// One next hop: `mac:48 | port:8 | kind:8`, and its address.
+/// One IPv6 route: the prefix's halves, and `length:8 | next hop:32`.
+#[repr(C)]
+pub(crate) struct Route6Words(pub(crate) [AtomicU64; 3]);
+
+shared!(Route6Words, Route6Words { 0 });
+
+/// One next hop: `mac:48 | port:8 | kind:8`, and the halves of its address (IPv4 as ::ffff:a.b.c.d).
 #[repr(C)]
 pub(crate) struct NextHopWords {
     pub(crate) adjacency: AtomicU64,
-    pub(crate) address: AtomicU64,
+    pub(crate) address: [AtomicU64; 2],
 }
 
 shared!(NextHopWords, NextHopWords { adjacency, address });
@@ -310,8 +345,14 @@ pub(crate) struct Layout {
     pub(crate) nat_blocks: Place,
     pub(crate) nat_reverse: Place,
     pub(crate) framed: Place,
+    pub(crate) framed6: Place,
     pub(crate) pools: Place,
+    pub(crate) pools6: Place,
+    pub(crate) port_addresses: Place,
+    pub(crate) policies: Place,
+    pub(crate) filters: Place,
     pub(crate) routes: Place,
+    pub(crate) routes6: Place,
     pub(crate) next_hops: Place,
     pub(crate) punt: Place,
     pub(crate) inject: Place,
@@ -349,8 +390,14 @@ impl Layout {
                 c.nat_addresses as usize * REVERSE_PER_ADDRESS,
             ),
             framed: place(size_of::<AtomicU64>(), c.framed_addresses as usize),
+            framed6: place(size_of::<AtomicU64>(), c.framed_prefixes as usize),
             pools: place(size_of::<PoolWords>(), crate::pools::MAX_POOL_RANGES),
+            pools6: place(size_of::<Pool6Words>(), crate::pools::MAX_POOL6_RANGES),
+            port_addresses: place(size_of::<PortAddressWords>(), c.ports as usize),
+            policies: place(size_of::<PolicyWords>(), POLICIES as usize),
+            filters: place(size_of::<FilterWords>(), MAX_FILTERS),
             routes: place(size_of::<RouteWords>(), c.routes as usize),
+            routes6: place(size_of::<Route6Words>(), c.routes6 as usize),
             next_hops: place(size_of::<NextHopWords>(), c.next_hops as usize),
             punt: place(size_of::<FrameSlot>(), workers * FRAME_RING_SLOTS),
             inject: place(size_of::<FrameSlot>(), workers * FRAME_RING_SLOTS),
@@ -381,13 +428,21 @@ pub(crate) const LAYOUT_HASH: u64 = {
         size_of::<SessionEntry>(),
         size_of::<RecordSlot>(),
         size_of::<PoolWords>(),
+        size_of::<Pool6Words>(),
+        size_of::<PortAddressWords>(),
+        size_of::<PolicyWords>(),
+        size_of::<FilterWords>(),
         size_of::<RouteWords>(),
+        size_of::<Route6Words>(),
         size_of::<NextHopWords>(),
         size_of::<FrameSlot>(),
         size_of::<EventSlot>(),
         FRAME_RING_SLOTS,
         EVENT_RING_SLOTS,
         crate::pools::MAX_POOL_RANGES,
+        crate::pools::MAX_POOL6_RANGES,
+        POLICIES as usize,
+        MAX_FILTERS,
         REVERSE_PER_ADDRESS,
         crate::nat::TICK_MS as usize,
         BLOCKS_PER_ADDRESS as usize,

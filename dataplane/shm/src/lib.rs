@@ -10,7 +10,7 @@
 //! Writing a table from the dataplane side does not compile: the methods are not there.
 //!
 //! Invariants named here and referred to at both ends: INV-SLOT-1 (`slot`), INV-RING-1 and
-//! INV-RING-2 (`ring`), INV-EPOCH-1 (`epoch`).
+//! INV-RING-2 (`ring`), INV-EPOCH-1 (`epoch`), INV-POLICY-1 (`policy`).
 //!
 //! Nothing read from the mapping is trusted: indices are checked, enumerations have a "none of ours"
 //! answer, and sizes come from this process's own configuration.
@@ -34,6 +34,8 @@ mod attach;
 #[cfg(not(loom))]
 mod counters;
 #[cfg(not(loom))]
+mod filters;
+#[cfg(not(loom))]
 mod frames;
 #[cfg(all(test, not(loom)))]
 mod killed;
@@ -45,6 +47,8 @@ mod lock;
 mod mapping;
 #[cfg(not(loom))]
 mod nat;
+#[cfg(not(loom))]
+mod policy;
 #[cfg(not(loom))]
 mod pools;
 #[cfg(not(loom))]
@@ -72,8 +76,9 @@ pub use slot::{SessionState, SlotError, StateWord};
 
 #[cfg(not(loom))]
 pub use self::{
-    attach::{AttachError, Role, monotonic_ms, unix_ms},
+    attach::{AttachError, Role, monotonic_ms, monotonic_ns, unix_ms},
     counters::{COUNTERS, Counter, Group, counters_markdown},
+    filters::{Filter, FilterAction, FilterId, FilterRule, Filters, MAX_FILTERS, MAX_RULES},
     frames::{Event, FrameMeta, InjectedFrame, PuntClass, PuntedFrame, TooLong},
     layout::{
         ABI_VERSION, BLOCKS_PER_ADDRESS, Capacities, CapacityError, FRAME_MAX, FRAME_RING_SLOTS,
@@ -81,13 +86,19 @@ pub use self::{
     },
     mapping::prefetch,
     nat::{NatProtocol, REVERSE_PER_ADDRESS, Reverse, TICK_MS, reverse_index},
-    pools::{MAX_POOL_RANGES, PoolRange, Pools, RangeKind},
+    policy::{MAX_RATE_KBPS, Meter, POLICIES, Policy, PolicyId, PolicyLine, Rate},
+    pools::{
+        MAX_POOL_RANGES, MAX_POOL6_RANGES, Pool6Range, PoolRange, Pools, PortAddresses, RangeKind,
+    },
     private::PrivateTable,
     publisher::{PublishError, Publisher, Waker},
     reader::{BlockOwner, Reader},
     record::{LINE_ID_MAX, NAME_MAX, Record},
-    routes::{Adjacency, NextHopId, Route},
-    session::{PortBlock, Sender, Session, SessionLine, SessionStats, SlotIndex, StatsCopy, Vlans},
-    status::{PortState, PortStatus, ProcessStatus, RingFill, Steering, WorkerStatus},
+    routes::{Adjacency, MAX_GROUP, NextHopId, Route, Route6},
+    session::{
+        Delegated, Policed, PortBlock, Sender, Session, SessionLine, SessionLine6, SessionStats,
+        SlotIndex, StatsCopy, Vlans,
+    },
+    status::{Offloads, PortState, PortStatus, ProcessStatus, RingFill, Steering, WorkerStatus},
     worker::{Dataplane, HostSide, Worker},
 };

@@ -1,8 +1,10 @@
 //! The one module that touches raw memory: it maps the file and hands out references to atomics.
 
+use crate::filters::FilterWords;
 use crate::layout::{EventSlot, FrameSlot, NextHopWords};
-use crate::layout::{Header, Layout, Place, PortBlock, RouteWords, WorkerBlock};
-use crate::pools::PoolWords;
+use crate::layout::{Header, Layout, Place, PortBlock, Route6Words, RouteWords, WorkerBlock};
+use crate::policy::PolicyWords;
+use crate::pools::{Pool6Words, PoolWords, PortAddressWords};
 use crate::record::RecordSlot;
 use crate::session::SessionEntry;
 use crate::shared::Shared;
@@ -164,8 +166,14 @@ pub(crate) struct Tables {
     pub(crate) nat_blocks: Section<AtomicU64>,
     pub(crate) nat_reverse: Section<AtomicU64>,
     pub(crate) framed: Section<AtomicU64>,
+    pub(crate) framed6: Section<AtomicU64>,
     pub(crate) pools: Section<PoolWords>,
+    pub(crate) pools6: Section<Pool6Words>,
+    pub(crate) port_addresses: Section<PortAddressWords>,
+    pub(crate) policies: Section<PolicyWords>,
+    pub(crate) filters: Section<FilterWords>,
     pub(crate) routes: Section<RouteWords>,
+    pub(crate) routes6: Section<Route6Words>,
     pub(crate) next_hops: Section<NextHopWords>,
     pub(crate) punt: Section<FrameSlot>,
     pub(crate) inject: Section<FrameSlot>,
@@ -191,8 +199,14 @@ impl Tables {
             nat_blocks: Section::new(m, layout.nat_blocks),
             nat_reverse: Section::new(m, layout.nat_reverse),
             framed: Section::new(m, layout.framed),
+            framed6: Section::new(m, layout.framed6),
             pools: Section::new(m, layout.pools),
+            pools6: Section::new(m, layout.pools6),
+            port_addresses: Section::new(m, layout.port_addresses),
+            policies: Section::new(m, layout.policies),
+            filters: Section::new(m, layout.filters),
             routes: Section::new(m, layout.routes),
+            routes6: Section::new(m, layout.routes6),
             next_hops: Section::new(m, layout.next_hops),
             punt: Section::new(m, layout.punt),
             inject: Section::new(m, layout.inject),

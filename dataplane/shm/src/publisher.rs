@@ -2,22 +2,26 @@
 
 use crate::attach::{AttachError, Attached, Presence, Role, attach, monotonic_ms};
 use crate::epoch::EpochToken;
-use crate::frames::{Event, FrameMeta, PuntedFrame, TooLong, push_frame, take_event, take_frame};
+use crate::frames::{
+    Event, FrameMeta, PuntedFrame, TooLong, address_words, push_frame, take_event, take_frame,
+};
 use crate::layout::{Capacities, EVENT_RING_SLOTS, FRAME_MAX, FRAME_RING_SLOTS, Mismatch, Process};
 use crate::mapping::Tables;
 use crate::pools::PoolRange;
+use crate::pools::{Pool6Range, PortAddresses};
 use crate::reader::Reader;
 use crate::ring::{Full, Take, is_empty};
-use crate::routes::{Adjacency, NextHopId, Route};
+use crate::routes::{Adjacency, NextHopId, Route, Route6};
 use crate::session::SlotIndex;
 use crate::status::{PortStatus, ProcessStatus, RingFill, WorkerStatus};
 use crate::sync::fault_point;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 mod addresses;
+mod policies;
 mod sessions;
 
 /// Why something could not be published.
@@ -46,7 +50,17 @@ pub enum PublishError {
     },
     /// Two ranges share addresses.
     #[error("address ranges overlap at {0}")]
-    Overlap(Ipv4Addr),
+    Overlap(IpAddr),
+    /// An IPv6 range whose ends are out of order or not on its prefix length's boundary.
+    #[error("IPv6 range {first} to {last} is no range of /{length} prefixes")]
+    Prefixes {
+        /// First prefix.
+        first: Ipv6Addr,
+        /// Last prefix.
+        last: Ipv6Addr,
+        /// Length of the prefixes.
+        length: u8,
+    },
     /// A worker index, next hop or address that does not exist.
     #[error("no {what} {value}")]
     Unknown {
@@ -65,6 +79,8 @@ pub struct Publisher {
     replaced: Option<Mismatch>,
     created: bool,
     ranges: Vec<PoolRange>,
+    ranges6: Vec<Pool6Range>,
+    port_addresses: Vec<PortAddresses>,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -106,6 +122,8 @@ impl Publisher {
             replaced,
             created,
             ranges: Vec::new(),
+            ranges6: Vec::new(),
+            port_addresses: Vec::new(),
         }
     }
 
@@ -154,7 +172,7 @@ impl Publisher {
     pub fn set_next_hop(
         &mut self,
         id: NextHopId,
-        address: Ipv4Addr,
+        address: IpAddr,
         adjacency: Adjacency,
     ) -> Result<(), PublishError> {
         let unknown = PublishError::Unknown {
@@ -166,8 +184,9 @@ impl Publisher {
             at => self.tables.next_hops.get(at as usize),
         }
         .ok_or(unknown)?;
-        hop.address
-            .store(address.to_bits().into(), Ordering::Relaxed);
+        for (word, value) in hop.address.iter().zip(address_words(address)) {
+            word.store(value, Ordering::Relaxed);
+        }
         hop.adjacency.store(adjacency.to_word(), Ordering::Release);
         Ok(())
     }
@@ -199,12 +218,41 @@ impl Publisher {
         Ok(())
     }
 
-    /// Whether the dataplane has the latest routes in its FIB.
+    /// Publishes the whole list of IPv6 routes.
+    ///
+    /// # Errors
+    /// More routes than the memory was made for; nothing is changed then.
+    pub fn publish_routes6(&mut self, routes: &[Route6]) -> Result<(), PublishError> {
+        if routes.len() > self.tables.routes6.len() {
+            return Err(PublishError::Capacity {
+                what: "IPv6 routes",
+                count: routes.len(),
+                capacity: self.tables.routes6.len(),
+            });
+        }
+        let header = &self.tables.header[0];
+        sequence_write(&header.routes6_version, || {
+            for (words, route) in self.tables.routes6.iter().zip(routes) {
+                for (word, value) in words.0.iter().zip(route.to_words()) {
+                    word.store(value, Ordering::Relaxed);
+                    fault_point();
+                }
+            }
+            header
+                .routes6_count
+                .store(routes.len() as u32, Ordering::Relaxed);
+        });
+        Ok(())
+    }
+
+    /// Whether the dataplane has the latest routes of both families in its FIBs.
     #[must_use]
     pub fn routes_in_fib(&self) -> bool {
         let header = &self.tables.header[0];
         header.routes_applied.load(Ordering::Acquire)
             == header.routes_version.load(Ordering::Relaxed)
+            && header.routes6_applied.load(Ordering::Acquire)
+                == header.routes6_version.load(Ordering::Relaxed)
     }
 
     // ---- rings ----------------------------------------------------------------------------------
@@ -328,6 +376,7 @@ impl Publisher {
             core: block.core.load(Ordering::Relaxed),
             heartbeat_ms: block.heartbeat_ms.load(Ordering::Relaxed),
             nat_mappings: block.nat_mappings.load(Ordering::Relaxed),
+            tsc_hz: block.tsc_hz.load(Ordering::Relaxed),
             rings: RingFill {
                 punt: block.punt.fill(FRAME_RING_SLOTS),
                 inject: block.inject.fill(FRAME_RING_SLOTS),
@@ -415,7 +464,7 @@ mod tests {
             publisher
                 .publish_pools(&[range(RangeKind::Nat, 10, 13)])
                 .unwrap();
-            pools = Pools::new(Vec::new(), 2);
+            pools = Pools::new(Vec::new(), Vec::new(), Vec::new(), 2);
             assert!(reader.refresh_pools(&mut pools), "{version:#x}");
             assert_eq!(pools.ranges().len(), 1);
         }

@@ -1,12 +1,15 @@
 //! What the dataplane may read.
 
+use crate::filters::{Filter, Filters, MAX_FILTERS};
+use crate::frames::address_of;
 use crate::layout::{BLOCKS_PER_ADDRESS, Capacities};
 use crate::mapping::{Tables, prefetch};
-use crate::pools::{PoolRange, Pools};
-use crate::routes::{Adjacency, NEIGHBOUR, NextHopId, Route};
-use crate::session::{Session, SessionLine, SessionStats, SlotIndex};
+use crate::policy::{Policy, PolicyId, PolicyLine};
+use crate::pools::{Pool6Range, PoolRange, Pools, PortAddresses};
+use crate::routes::{Adjacency, GROUP, NEIGHBOUR, NextHopId, Route, Route6};
+use crate::session::{Session, SessionLine, SessionLine6, SessionStats, SlotIndex};
 use crate::slot::SlotError;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{Ordering, fence};
 
 /// A read-only view of the tables; cheap to clone, usable from any thread.
@@ -84,6 +87,31 @@ impl Reader {
             .map(|entry| entry.line())
     }
 
+    /// As [`Self::session_line`], with what IPv6 needs.
+    ///
+    /// # Errors
+    /// [`SlotError::Busy`].
+    #[inline(always)]
+    pub fn session_line6(&self, slot: SlotIndex) -> Option<Result<SessionLine6, SlotError>> {
+        self.tables
+            .sessions
+            .get(slot.0 as usize)
+            .map(|entry| entry.line6())
+    }
+
+    /// The policy a session names, read after its entry (INV-POLICY-1); `None` if there is none: then nothing may pass.
+    #[inline(always)]
+    #[must_use]
+    pub fn policy_line(&self, id: PolicyId) -> Option<PolicyLine> {
+        self.tables.policies.get(usize::from(id.0))?.line()
+    }
+
+    /// As [`Self::policy_line`], all of it.
+    #[must_use]
+    pub fn policy(&self, id: PolicyId) -> Option<Policy> {
+        self.tables.policies.get(usize::from(id.0))?.read()
+    }
+
     /// Starts loading a session's entry.
     #[inline(always)]
     pub fn prefetch_session(&self, slot: SlotIndex) {
@@ -156,6 +184,39 @@ impl Reader {
         BlockOwner::from_word(self.tables.framed.get(index)?.load(Ordering::Acquire))
     }
 
+    /// The session a subscriber's IPv6 prefix (the upper half of an address in it) belongs to.
+    #[inline]
+    #[must_use]
+    pub fn framed6_owner(&self, range: &Pool6Range, high: u64) -> Option<BlockOwner> {
+        let index = usize::try_from(range.index_of(high)?).ok()?;
+        BlockOwner::from_word(self.tables.framed6.get(index)?.load(Ordering::Acquire))
+    }
+
+    /// Starts loading what [`Reader::framed6_owner`] reads.
+    #[inline]
+    pub fn prefetch_framed6(&self, range: &Pool6Range, high: u64) {
+        if let Some(index) = range.index_of(high).and_then(|at| usize::try_from(at).ok()) {
+            self.tables.framed6.prefetch(index);
+        }
+    }
+
+    /// The next hop a flow with this hash takes: a member of the group if `id` is one, else `id` itself. Which member is
+    /// the upper bits' choice, so that a hash whose lower bits chose the worker still spreads.
+    #[inline]
+    #[must_use]
+    pub fn member(&self, id: NextHopId, hash: u32) -> NextHopId {
+        let word = self
+            .tables
+            .next_hops
+            .get(id.0 as usize)
+            .map_or(0, |hop| hop.adjacency.load(Ordering::Acquire));
+        if word >> 56 != GROUP {
+            return id;
+        }
+        let count = word >> 32 & 0xff;
+        NextHopId((word as u32).wrapping_add((u64::from(hash) * count >> 32) as u32))
+    }
+
     /// Where a next hop leads.
     #[inline]
     #[must_use]
@@ -184,12 +245,14 @@ impl Reader {
 
     /// A next hop's address (for a request to resolve it).
     #[must_use]
-    pub fn next_hop_address(&self, id: NextHopId) -> Ipv4Addr {
+    pub fn next_hop_address(&self, id: NextHopId) -> IpAddr {
         self.tables
             .next_hops
             .get(id.0 as usize)
-            .map_or(Ipv4Addr::UNSPECIFIED, |hop| {
-                Ipv4Addr::from_bits(hop.address.load(Ordering::Relaxed) as u32)
+            .map_or(Ipv4Addr::UNSPECIFIED.into(), |hop| {
+                address_of(std::array::from_fn(|i| {
+                    hop.address[i].load(Ordering::Relaxed)
+                }))
             })
     }
 
@@ -212,12 +275,59 @@ impl Reader {
                 PoolRange::from_words(std::array::from_fn(|i| w.0[i].load(Ordering::Relaxed)))
             })
             .collect();
+        let count6 = header.pools6_count.load(Ordering::Relaxed) as usize;
+        let ranges6 = self.tables.pools6.iter().take(count6).filter_map(|w| {
+            Pool6Range::from_words(std::array::from_fn(|i| w.0[i].load(Ordering::Relaxed)))
+        });
+        let ranges6 = ranges6.collect();
+        let addresses = self.tables.port_addresses.iter().map(|w| {
+            PortAddresses::from_words(std::array::from_fn(|i| w.0[i].load(Ordering::Relaxed)))
+        });
+        let addresses = addresses.collect();
         fence(Ordering::Acquire);
         if header.pools_version.load(Ordering::Relaxed) != version {
             return false;
         }
-        *pools = Pools::new(ranges, version);
+        *pools = Pools::new(ranges, ranges6, addresses, version);
         true
+    }
+
+    /// As [`Self::refresh_pools`] for the rule sets.
+    #[inline]
+    pub fn refresh_filters(&self, filters: &mut Filters) -> bool {
+        let header = &self.tables.header[0];
+        let version = header.filters_version.load(Ordering::Acquire);
+        if version == filters.version || version & 1 == 1 {
+            return false;
+        }
+        let sets = self.tables.filters.iter().take(MAX_FILTERS).map(|words| {
+            Filter::from_words(words.head.load(Ordering::Relaxed), |at| {
+                std::array::from_fn(|i| words.rules[at][i].load(Ordering::Relaxed))
+            })
+        });
+        let sets = sets.collect();
+        fence(Ordering::Acquire);
+        if header.filters_version.load(Ordering::Relaxed) != version {
+            return false;
+        }
+        *filters = Filters { sets, version };
+        true
+    }
+
+    /// As [`Self::refresh_routes`] for IPv6.
+    pub fn refresh_routes6(&self, version: u64, routes: &mut Vec<Route6>) -> Option<u64> {
+        let header = &self.tables.header[0];
+        let now = header.routes6_version.load(Ordering::Acquire);
+        if now == version || now & 1 == 1 {
+            return None;
+        }
+        let count = header.routes6_count.load(Ordering::Relaxed) as usize;
+        routes.clear();
+        routes.extend(self.tables.routes6.iter().take(count).filter_map(|w| {
+            Route6::from_words(std::array::from_fn(|i| w.0[i].load(Ordering::Relaxed)))
+        }));
+        fence(Ordering::Acquire);
+        (header.routes6_version.load(Ordering::Relaxed) == now).then_some(now)
     }
 
     /// Copies all routes if control has changed them since `version` (0 at first); returns the new

@@ -1,6 +1,6 @@
-//! IPv4 routes and next hops as control mirrors them from the kernel.
+//! Routes and next hops as control mirrors them from the kernel.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Index of a next hop. 0 is always [`Adjacency::NoRoute`], so that a FIB's default means "no route".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +35,37 @@ impl Route {
     }
 }
 
+/// An IPv6 route: prefix and next hop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Route6 {
+    /// Network address; host bits are zero.
+    pub prefix: Ipv6Addr,
+    /// Prefix length, 0 to 128.
+    pub length: u8,
+    /// Where to.
+    pub next_hop: NextHopId,
+}
+
+impl Route6 {
+    pub(crate) fn to_words(self) -> [u64; 3] {
+        let prefix = self.prefix.to_bits();
+        [
+            (prefix >> 64) as u64,
+            prefix as u64,
+            u64::from(self.length) << 32 | u64::from(self.next_hop.0),
+        ]
+    }
+
+    pub(crate) fn from_words(words: [u64; 3]) -> Option<Self> {
+        let length = (words[2] >> 32) as u8;
+        (length <= 128).then_some(Self {
+            prefix: Ipv6Addr::from_bits(u128::from(words[0]) << 64 | u128::from(words[1])),
+            length,
+            next_hop: NextHopId(words[2] as u32),
+        })
+    }
+}
+
 /// What a worker does with a packet for a next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Adjacency {
@@ -64,10 +95,22 @@ pub enum Adjacency {
     },
     /// Blackhole, unreachable or prohibit route.
     Blackhole,
+    /// Equal-cost paths (ECMP): one of `count` next hops from `first` on, by the flow's hash. None of them is a group.
+    Group {
+        /// The first member.
+        first: NextHopId,
+        /// Members, 1 to 64; a weight is a member more than once.
+        count: u8,
+    },
 }
+
+/// Members a group may have.
+pub const MAX_GROUP: u8 = 64;
 
 /// The kind of [`Adjacency::Neighbour`] in its word.
 pub(crate) const NEIGHBOUR: u64 = 1;
+/// The kind of [`Adjacency::Group`].
+pub(crate) const GROUP: u64 = 6;
 
 impl Adjacency {
     pub(crate) fn to_word(self) -> u64 {
@@ -83,6 +126,9 @@ impl Adjacency {
             Self::Connected { port } => word(3, port, [0; 6]),
             Self::Local { port } => word(4, port, [0; 6]),
             Self::Blackhole => word(5, 0, [0; 6]),
+            Self::Group { first, count } => {
+                GROUP << 56 | u64::from(count) << 32 | u64::from(first.0)
+            }
         }
     }
 
@@ -99,6 +145,10 @@ impl Adjacency {
             3 => Self::Connected { port },
             4 => Self::Local { port },
             5 => Self::Blackhole,
+            GROUP => Self::Group {
+                first: NextHopId(word as u32),
+                count: (word >> 32) as u8,
+            },
             _ => Self::NoRoute,
         }
     }
@@ -111,16 +161,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_adjacency_survives_its_word(port: u8, mac: [u8; 6], kind in 0..6) {
+        fn an_adjacency_survives_its_word(port: u8, mac: [u8; 6], kind in 0..7) {
             let adjacency = match kind {
                 0 => Adjacency::NoRoute,
                 1 => Adjacency::Neighbour { port, mac },
                 2 => Adjacency::Unresolved { port },
                 3 => Adjacency::Connected { port },
                 4 => Adjacency::Local { port },
+                5 => Adjacency::Group {
+                    first: NextHopId(u32::from_le_bytes([mac[0], mac[1], mac[2], mac[3]])),
+                    count: port,
+                },
                 _ => Adjacency::Blackhole,
             };
             prop_assert_eq!(Adjacency::from_word(adjacency.to_word()), adjacency);
+        }
+
+        #[test]
+        fn an_ipv6_route_survives_its_words(prefix: u128, length in 0u8..=128, next_hop: u32) {
+            let route = Route6 { prefix: prefix.into(), length, next_hop: NextHopId(next_hop) };
+            prop_assert_eq!(Route6::from_words(route.to_words()), Some(route));
         }
 
         #[test]

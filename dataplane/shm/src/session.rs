@@ -1,11 +1,12 @@
 //! The session table: what workers need of a session, in one cache line, and what its owner counts,
 //! in the next.
 
+use crate::policy::{Meter, PolicyId};
 use crate::shared::shared;
 use crate::slot::{
     SLOT_WORDS, SessionState, Slot, SlotError, StateWord, generation_of, state_of, unpack,
 };
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Index of a session in every per-session table: `access port * 65,536 + session id`.
@@ -67,6 +68,29 @@ pub struct Session {
     pub gateway_ip: Ipv4Addr,
     /// NAT: public address, its dense index, and the port block; `None` for routed subscribers.
     pub nat: Option<PortBlock>,
+    /// What the session may do; [`PolicyId`] 0 for nothing.
+    pub policy: PolicyId,
+    /// The /64 on the session (lower half zero); `None` while IPv6 is not open.
+    pub ipv6_prefix: Option<Ipv6Addr>,
+    /// The prefix delegated to the subscriber.
+    pub delegated: Option<Delegated>,
+}
+
+/// A delegated prefix (RFC 8415 IA_PD).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Delegated {
+    /// The prefix; bits beyond its length are zero.
+    pub prefix: Ipv6Addr,
+    /// Its length, 1 to 64.
+    pub length: u8,
+}
+
+fn high(address: Ipv6Addr) -> u64 {
+    (address.to_bits() >> 64) as u64
+}
+
+const fn from_high(high: u64) -> Ipv6Addr {
+    Ipv6Addr::from_bits((high as u128) << 64)
 }
 
 /// A block of ports on a public address that belongs to one subscriber.
@@ -85,6 +109,26 @@ pub struct PortBlock {
 const TAG: u64 = 0x8000;
 
 impl Session {
+    /// No session: state `Free`, everything else zero or `None`. Also what to fill the fields from that a caller leaves out.
+    pub const NONE: Self = Self {
+        generation: 0,
+        state: SessionState::Free,
+        owner: 0,
+        client_mac: [0; 6],
+        vlans: Vlans {
+            s_vlan: None,
+            c_vlan: None,
+            outer_is_88a8: false,
+        },
+        mtu: 0,
+        framed_ip: Ipv4Addr::UNSPECIFIED,
+        gateway_ip: Ipv4Addr::UNSPECIFIED,
+        nat: None,
+        policy: PolicyId(0),
+        ipv6_prefix: None,
+        delegated: None,
+    };
+
     pub(crate) fn to_words(self) -> [u64; SLOT_WORDS] {
         let tag = |vid: Option<u16>| vid.map_or(0, |vid| TAG | u64::from(vid & 0x0fff));
         let mut mac = [0; 8];
@@ -101,14 +145,16 @@ impl Session {
                 | u64::from(self.vlans.outer_is_88a8) << 32
                 | u64::from(self.mtu),
             u64::from(self.framed_ip.to_bits()) << 32 | nat_ip,
-            block,
-            u64::from(self.gateway_ip.to_bits()),
-            0,
-            0,
+            block | u64::from(self.policy.0),
+            u64::from(self.delegated.map_or(0, |d| d.length)) << 32
+                | u64::from(self.gateway_ip.to_bits()),
+            self.ipv6_prefix.map_or(0, high),
+            self.delegated.map_or(0, |d| high(d.prefix)),
         ]
     }
 
-    fn of_line(word: StateWord, line: &SessionLine) -> Self {
+    fn of_line(word: StateWord, line6: &SessionLine6) -> Self {
+        let line = &line6.line;
         Self {
             generation: word.generation,
             state: word.state,
@@ -119,11 +165,17 @@ impl Session {
             framed_ip: Ipv4Addr::from_bits(line.framed_ip()),
             gateway_ip: Ipv4Addr::from_bits(line.gateway_ip()),
             nat: line.nat(),
+            policy: line.policy(),
+            ipv6_prefix: (line6.prefix() != 0).then(|| from_high(line6.prefix())),
+            delegated: line6.delegated().map(|(prefix, length)| Delegated {
+                prefix: from_high(prefix),
+                length,
+            }),
         }
     }
 }
 
-/// Words of an entry that hold something.
+/// Words of an entry that IPv4 needs; IPv6 needs all.
 const USED_WORDS: usize = 5;
 
 /// Who sends a session's frames: client MAC address and VLAN ids, packed as the table keeps them.
@@ -224,11 +276,11 @@ impl SessionLine {
         if block.size == 0 { None } else { Some(block) }
     }
 
-    /// All of it; `None` for a state that no version of this contract writes.
-    #[inline]
+    /// As [`Session::policy`].
+    #[inline(always)]
     #[must_use]
-    pub fn session(&self) -> Option<Session> {
-        unpack(self.state).map(|word| Session::of_line(word, self))
+    pub const fn policy(&self) -> PolicyId {
+        PolicyId(self.words[3] as u16)
     }
 
     /// As [`Session::vlans`].
@@ -241,6 +293,41 @@ impl SessionLine {
             c_vlan: tag(self.words[1] >> 48),
             outer_is_88a8: self.words[1] >> 32 & 1 == 1,
         }
+    }
+}
+
+/// A consistent copy of a session's whole entry, for IPv6.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionLine6 {
+    /// What IPv4 needs as well.
+    pub line: SessionLine,
+    ipv6: [u64; 2],
+}
+
+impl SessionLine6 {
+    /// Upper half of [`Session::ipv6_prefix`], 0 while IPv6 is not open.
+    #[inline(always)]
+    #[must_use]
+    pub const fn prefix(&self) -> u64 {
+        self.ipv6[0]
+    }
+
+    /// Upper half of the delegated prefix, and its length (1 to 64).
+    #[inline(always)]
+    #[must_use]
+    pub const fn delegated(&self) -> Option<(u64, u8)> {
+        match (self.line.words[4] >> 32) as u8 {
+            0 => None,
+            length if length > 64 => None,
+            length => Some((self.ipv6[1], length)),
+        }
+    }
+
+    /// All of it; `None` for a state that no version of this contract writes.
+    #[inline]
+    #[must_use]
+    pub fn session(&self) -> Option<Session> {
+        unpack(self.line.state).map(|word| Session::of_line(word, self))
     }
 }
 
@@ -261,7 +348,7 @@ impl SessionEntry {
     /// [`SlotError`] if control is (or died) in the middle of a write.
     #[inline]
     pub(crate) fn read(&self) -> Result<Session, SlotError> {
-        self.line()?.session().ok_or(SlotError::Corrupt)
+        self.line6()?.session().ok_or(SlotError::Corrupt)
     }
 
     /// As [`Self::read`], not taken apart.
@@ -273,6 +360,31 @@ impl SessionEntry {
         let (state, words) = self.slot.read_raw()?;
         Ok(SessionLine { state, words })
     }
+
+    /// As [`Self::line`], with IPv6.
+    ///
+    /// # Errors
+    /// [`SlotError::Busy`].
+    #[inline(always)]
+    pub(crate) fn line6(&self) -> Result<SessionLine6, SlotError> {
+        let (state, [a, b, c, d, e, prefix, delegated]) = self.slot.read_raw()?;
+        let words = [a, b, c, d, e];
+        Ok(SessionLine6 {
+            line: SessionLine { state, words },
+            ipv6: [prefix, delegated],
+        })
+    }
+}
+
+/// What of a session is metered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policed {
+    /// Packets from the subscriber.
+    Up = 0,
+    /// Packets to the subscriber.
+    Down = 1,
+    /// Frames punted to control.
+    Punt = 2,
 }
 
 /// Packets and bytes of one session, written by its owner alone, read by anybody at any time.
@@ -284,7 +396,8 @@ pub struct SessionStats {
     down_packets: AtomicU64,
     down_bytes: AtomicU64,
     last_up_ms: AtomicU64,
-    spare: [AtomicU64; 3],
+    /// Theoretical arrival times of the policers, ns on the worker's clock: upstream, downstream, punt.
+    arrivals: [AtomicU64; 3],
 }
 
 shared!(
@@ -295,7 +408,7 @@ shared!(
         down_packets,
         down_bytes,
         last_up_ms,
-        spare,
+        arrivals,
     }
 );
 
@@ -339,6 +452,22 @@ impl SessionStats {
         }
     }
 
+    /// Meters `ns` worth of bytes (see [`Meter::ns`]) at `now_ns`; false when they exceed the committed burst, and then
+    /// nothing is taken. Owner only. A clock that went backwards (a new worker after a reboot of nothing but the
+    /// process keeps CLOCK_MONOTONIC) would only lengthen the wait by the difference.
+    #[inline(always)]
+    pub(crate) fn conforms(&self, which: Policed, meter: Meter, ns: u64, now_ns: u64) -> bool {
+        let arrival = &self.arrivals[which as usize];
+        // Not limited: a meter without cost takes no time, and its burst is 0 too.
+        let from = arrival.load(Ordering::Relaxed).max(now_ns);
+        let next = from.saturating_add(ns);
+        let conforms = next - now_ns <= meter.burst_ns || meter.cost == 0;
+        if conforms {
+            arrival.store(next, Ordering::Relaxed);
+        }
+        conforms
+    }
+
     /// Counts one packet to the subscriber. Owner only.
     #[inline]
     pub(crate) fn count_down(&self, bytes: u64) {
@@ -355,7 +484,10 @@ impl SessionStats {
             &self.down_packets,
             &self.down_bytes,
             &self.last_up_ms,
-        ] {
+        ]
+        .into_iter()
+        .chain(&self.arrivals)
+        {
             word.store(0, Ordering::Relaxed);
         }
     }
@@ -385,6 +517,8 @@ mod tests {
             s_vlan in proptest::option::of(0u16..4095), c_vlan in proptest::option::of(0u16..4095),
             outer_is_88a8: bool,
             nat in proptest::option::of((any::<u32>(), any::<u16>(), any::<u16>(), 1u16..)),
+            policy: u16, prefix in proptest::option::of(1u64..),
+            delegated in proptest::option::of((any::<u64>(), 1u8..=64)),
         ) -> Session {
             Session {
                 generation, state, owner, client_mac, mtu,
@@ -393,6 +527,8 @@ mod tests {
                 nat: nat.map(|(address, address_index, first_port, size)| PortBlock {
                     address: address.into(), address_index, first_port, size,
                 }),
+                policy: PolicyId(policy), ipv6_prefix: prefix.map(from_high),
+                delegated: delegated.map(|(prefix, length)| Delegated { prefix: from_high(prefix), length }),
             }
         }
     }
@@ -403,8 +539,11 @@ mod tests {
             let slot = Slot::new();
             slot.write(session.generation, session.state, session.owner, &session.to_words());
             let (state, words) = slot.read_raw().unwrap();
-            let line = SessionLine { state, words };
-            prop_assert_eq!(line.session(), Some(session));
+            let [a, b, c, d, e, prefix, delegated] = words;
+            let line = SessionLine { state, words: [a, b, c, d, e] };
+            let line6 = SessionLine6 { line, ipv6: [prefix, delegated] };
+            prop_assert_eq!(line6.session(), Some(session));
+            prop_assert_eq!((line.policy(), line.nat()), (session.policy, session.nat));
             let Vlans { s_vlan, c_vlan, .. } = session.vlans;
             prop_assert!(line.is_from(Sender::new(session.client_mac, s_vlan, c_vlan)));
             let mut other = session.client_mac;

@@ -56,6 +56,54 @@ impl Steering {
     }
 }
 
+/// What a port does in hardware, of what the dataplane makes use of. What is missing here is done in software.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Offloads(pub u32);
+
+impl Offloads {
+    /// Verifies the IPv4 header checksum on receive.
+    pub const RX_IPV4_CHECKSUM: Self = Self(1);
+    /// Verifies TCP and UDP checksums on receive.
+    pub const RX_L4_CHECKSUM: Self = Self(1 << 1);
+    /// Computes the IPv4 header checksum on transmit.
+    pub const TX_IPV4_CHECKSUM: Self = Self(1 << 2);
+    /// Computes TCP and UDP checksums on transmit.
+    pub const TX_L4_CHECKSUM: Self = Self(1 << 3);
+    /// Spreads received frames over queues by a hash (RSS).
+    pub const RSS: Self = Self(1 << 4);
+    /// Frees transmitted buffers in bulk (`RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE`).
+    pub const FAST_FREE: Self = Self(1 << 5);
+
+    const NAMES: [(Self, &'static str); 6] = [
+        (Self::RX_IPV4_CHECKSUM, "rx-ipv4-checksum"),
+        (Self::RX_L4_CHECKSUM, "rx-l4-checksum"),
+        (Self::TX_IPV4_CHECKSUM, "tx-ipv4-checksum"),
+        (Self::TX_L4_CHECKSUM, "tx-l4-checksum"),
+        (Self::RSS, "rss"),
+        (Self::FAST_FREE, "mbuf-fast-free"),
+    ];
+
+    /// Both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are among these.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Names in status and metrics.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES
+            .into_iter()
+            .filter(move |(bit, _)| self.has(*bit))
+            .map(|(_, name)| name)
+    }
+}
+
 /// What the dataplane tells about a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortStatus {
@@ -73,6 +121,8 @@ pub struct PortStatus {
     pub link_mbps: u32,
     /// How frames come to their owner.
     pub steering: Steering,
+    /// Hardware offloads in use.
+    pub offloads: Offloads,
     /// rte_eth_stats: ipackets, opackets, ibytes, obytes, imissed, ierrors, oerrors, rx_nombuf.
     pub stats: [u64; 8],
     /// DPDK driver name, at most 32 bytes.
@@ -130,6 +180,8 @@ pub struct WorkerStatus {
     pub heartbeat_ms: u64,
     /// Live NAT mappings.
     pub nat_mappings: u32,
+    /// Ticks of the time-stamp counter per second, the unit of `busy_cycles` and `idle_cycles`; 0 if unknown.
+    pub tsc_hz: u64,
     /// Fill of its rings.
     pub rings: RingFill,
     /// All counters, by [`crate::Counter::index`].

@@ -9,11 +9,12 @@ use crate::frames::{
 use crate::layout::{Capacities, EVENT_RING_SLOTS, FRAME_MAX, FRAME_RING_SLOTS, Layout, Mismatch};
 use crate::mapping::Tables;
 use crate::nat::{NatProtocol, Reverse, reverse_index};
+use crate::policy::Meter;
 use crate::publisher::Publisher;
 use crate::reader::Reader;
 use crate::ring::{Full, Take};
-use crate::session::{SessionStats, SlotIndex};
-use crate::status::{PortState, PortStatus, Steering};
+use crate::session::{Policed, SessionStats, SlotIndex};
+use crate::status::{Offloads, PortState, PortStatus, Steering};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,8 +65,9 @@ impl Dataplane {
         for port in tables.ports.iter() {
             port.mac_state.store(0, Ordering::Release);
         }
-        // A new process begins with an empty FIB.
+        // A new process begins with empty FIBs.
         tables.header[0].routes_applied.store(0, Ordering::Release);
+        tables.header[0].routes6_applied.store(0, Ordering::Release);
         tables.header[0].dataplane.announce();
         let workers_taken = vec![false; capacities.workers as usize];
         Self {
@@ -153,6 +155,13 @@ impl Dataplane {
             .store(version, Ordering::Release);
     }
 
+    /// Tells that the IPv6 routes of this version are in the FIB.
+    pub fn routes6_applied(&self, version: u64) {
+        self.tables.header[0]
+            .routes6_applied
+            .store(version, Ordering::Release);
+    }
+
     /// Publishes what is known of a port; control needs its MAC address before it can answer there.
     pub fn publish_port(&self, port: u8, status: &PortStatus) {
         if let Some(block) = self.tables.ports.get(usize::from(port)) {
@@ -180,6 +189,7 @@ impl crate::layout::PortBlock {
         self.link_mbps.store(status.link_mbps, Ordering::Relaxed);
         self.steering
             .store(status.steering as u32, Ordering::Relaxed);
+        self.offloads.store(status.offloads.0, Ordering::Relaxed);
         for (word, value) in self.stats.iter().zip(status.stats) {
             word.store(value, Ordering::Relaxed);
         }
@@ -213,6 +223,7 @@ impl crate::layout::PortBlock {
             twin_ifindex: self.twin_ifindex.load(Ordering::Relaxed),
             link_mbps: self.link_mbps.load(Ordering::Relaxed),
             steering: Steering::from_bits(self.steering.load(Ordering::Relaxed)),
+            offloads: Offloads(self.offloads.load(Ordering::Relaxed)),
             stats: std::array::from_fn(|i| self.stats[i].load(Ordering::Relaxed)),
             driver: String::from_utf8_lossy(&name[..len]).into_owned(),
         }
@@ -282,6 +293,27 @@ impl Worker {
     #[inline]
     pub fn count(&self, counter: Counter, by: u64) {
         add(&self.block().counters.0[counter.index()], by);
+    }
+
+    /// Ticks of the time-stamp counter per second, for the cycle counters.
+    pub fn set_tsc_hz(&self, hz: u64) {
+        self.block().tsc_hz.store(hz, Ordering::Relaxed);
+    }
+
+    /// Meters `bytes` of a session against `meter` at `now_ns` (CLOCK_MONOTONIC); false when they exceed the committed
+    /// burst. The caller owns the session.
+    #[inline(always)]
+    #[must_use]
+    pub fn conforms(
+        &self,
+        slot: SlotIndex,
+        which: Policed,
+        meter: Meter,
+        bytes: u64,
+        now_ns: u64,
+    ) -> bool {
+        self.stats(slot)
+            .is_some_and(|stats| stats.conforms(which, meter, meter.ns(bytes), now_ns))
     }
 
     /// Number of live NAT mappings, for the status.

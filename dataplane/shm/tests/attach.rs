@@ -28,6 +28,7 @@ fn some_session() -> Session {
         framed_ip: [100, 64, 0, 1].into(),
         gateway_ip: [100, 64, 0, 254].into(),
         nat: None,
+        ..Session::NONE
     }
 }
 

@@ -9,11 +9,12 @@
 mod directory;
 
 use bng_shm::{
-    Counter, Dataplane, Event, FRAME_MAX, FrameMeta, PortBlock, Publisher, PuntClass, Record,
-    Session, SessionState, SlotError, SlotIndex, Take, Vlans,
+    Counter, Dataplane, Delegated, Event, FRAME_MAX, FrameMeta, PolicyId, PortBlock, Publisher,
+    PuntClass, Record, Session, SessionState, SlotError, SlotIndex, Take, Vlans,
 };
 use directory::{Directory, SMALL};
 use std::io::{BufRead, BufReader};
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
@@ -168,6 +169,7 @@ const LOOK_UPS: u32 = 3_000_000;
 fn pattern(number: u32) -> Session {
     let mixed = number.wrapping_mul(0x9e37_79b9);
     let [a, b, c, d] = number.to_be_bytes();
+    let prefix = Ipv6Addr::from_bits(u128::from(number) << 64);
     Session {
         generation: 0,
         state: SessionState::Forwarding,
@@ -186,6 +188,12 @@ fn pattern(number: u32) -> Session {
             address_index: number as u16,
             first_port: (mixed >> 16) as u16,
             size: (number as u16).max(1),
+        }),
+        policy: PolicyId(number as u16),
+        ipv6_prefix: Some(prefix),
+        delegated: Some(Delegated {
+            prefix,
+            length: (number % 64) as u8 + 1,
         }),
     }
 }

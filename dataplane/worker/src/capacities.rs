@@ -7,11 +7,16 @@ use bng_shm::Capacities;
 #[must_use]
 pub fn capacities(config: &Config) -> Capacities {
     let counts = config.table_counts();
-    Capacities::of_gateway(
-        counts.access_ports,
-        counts.ports,
-        counts.workers,
-        counts.nat_addresses,
-        counts.routed_addresses,
-    )
+    Capacities {
+        framed_prefixes: counts.prefixes,
+        routes: counts.routes,
+        routes6: counts.routes6,
+        ..Capacities::of_gateway(
+            counts.access_ports,
+            counts.ports,
+            counts.workers,
+            counts.nat_addresses,
+            counts.routed_addresses,
+        )
+    }
 }

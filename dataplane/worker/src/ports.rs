@@ -1,7 +1,7 @@
 //! Bringing up the ports: probe, configure, share out the queues, choose the steering.
 
 use bng_config::{Config, PortRole};
-use bng_shm::{PortState, PortStatus, Steering};
+use bng_shm::{Offloads, PortState, PortStatus, Steering};
 use rte_rs::{Eal, Error, Mempool, Port, PortConfig, PortInfo, Queues, RssTypes, RxOffloads};
 
 /// Why a port could not be brought up.
@@ -210,6 +210,7 @@ impl LivePort {
             twin_ifindex: self.twin_ifindex,
             link_mbps: link.and_then(|link| link.speed_mbps).unwrap_or(0),
             steering: self.steering,
+            offloads: Offloads::default(),
             stats: [
                 stats.rx_packets,
                 stats.tx_packets,

@@ -6,7 +6,9 @@ use crate::fib_mirror::RteFib;
 use crate::frame::Frame;
 use crate::host::TwinError;
 use bng_fastpath::{BURST, FastPath, Origin, PortRole, Settings, Verdict};
-use bng_shm::{Counter, FRAME_MAX, InjectedFrame, SessionState, Take, Worker, monotonic_ms};
+use bng_shm::{
+    Counter, FRAME_MAX, InjectedFrame, SessionState, Take, Worker, monotonic_ms, monotonic_ns,
+};
 use rte_rs::{Burst, Consumer, Eal, Mbuf, Mempool, RxQueue};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -137,8 +139,9 @@ impl Poller {
         let mut heartbeat_ms = 0;
         let mut buffer = Box::new([0u8; FRAME_MAX]);
         while !stop.load(Ordering::Relaxed) {
-            let now_ms = monotonic_ms();
-            self.fast.poll(now_ms);
+            let now_ns = monotonic_ns();
+            let now_ms = now_ns / 1_000_000;
+            self.fast.poll(now_ns);
             let mut worked = self.receive(now_ms);
             worked |= self.take_over(now_ms);
             worked |= self.inject(&mut buffer);

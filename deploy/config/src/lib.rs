@@ -127,6 +127,9 @@ impl Config {
             workers: count(self.dataplane.workers.len()),
             nat_addresses: self.nat.address_count(),
             routed_addresses: u32::try_from(addresses).unwrap_or(u32::MAX),
+            prefixes: 0,
+            routes: 65_536,
+            routes6: 65_536,
         }
     }
 
@@ -150,6 +153,12 @@ pub struct TableCounts {
     pub nat_addresses: u32,
     /// Addresses of all pools without NAT, the first and last of each range included; `u32::MAX` stands for more.
     pub routed_addresses: u32,
+    /// IPv6 prefixes of all pools, on-link and delegated; `u32::MAX` stands for more.
+    pub prefixes: u32,
+    /// IPv4 routes the tables hold.
+    pub routes: u32,
+    /// IPv6 routes the tables hold.
+    pub routes6: u32,
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>, ConfigError> {

@@ -255,7 +255,10 @@ fn workers_requests_reach_the_netlink_watcher_and_the_log() {
     let slot = world.slot(&clients[0]);
     let generation = world.entry(&clients[0]).generation;
     let worker = world.worker(1);
-    assert!(worker.tell(Event::ResolveNeighbour { port: 1, address }));
+    assert!(worker.tell(Event::ResolveNeighbour {
+        port: 1,
+        address: address.into()
+    }));
     assert!(worker.tell(Event::BlockExhausted { slot, generation }));
     worker.pay_bell();
     let wanted = world.resolved.as_mut().unwrap().blocking_recv().unwrap();

@@ -152,6 +152,7 @@ impl World {
                     twin_ifindex: 0,
                     link_mbps: 0,
                     steering: Steering::HandOver,
+                    offloads: bng_shm::Offloads::default(),
                     stats: [0; 8],
                     driver: "test".to_owned(),
                 },

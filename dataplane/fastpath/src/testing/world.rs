@@ -7,8 +7,9 @@
 use std::net::Ipv4Addr;
 
 use bng_shm::{
-    Adjacency, BlockOwner, Capacities, Counter, Dataplane, Event, NextHopId, PoolRange, PortBlock,
-    Publisher, RangeKind, Record, Route, Session, SessionState, SlotIndex, Take, Vlans,
+    Adjacency, BlockOwner, Capacities, Counter, Dataplane, Event, NextHopId, Policy, PolicyId,
+    PoolRange, PortBlock, Publisher, RangeKind, Record, Route, Session, SessionState, SlotIndex,
+    Take, Vlans,
 };
 use bng_wire::ethernet::ethertype;
 use bng_wire::pppoe::protocol;
@@ -74,6 +75,8 @@ impl World {
     pub const NEXT_HOP: MacAddr = MacAddr([2, 0xcc, 0, 0, 0, 1]);
     /// Lowest port handed out.
     pub const FIRST_PORT: u16 = 1_024;
+    /// The policy of all sessions: no limits, no filter, source check and MSS clamping on.
+    pub const POLICY: PolicyId = PolicyId(1);
     /// Next hop of the default route.
     pub const DEFAULT_HOP: NextHopId = NextHopId(1);
 
@@ -86,7 +89,9 @@ impl World {
             workers: spec.workers.into(),
             nat_addresses: spec.nat_addresses,
             framed_addresses: 256,
+            framed_prefixes: 512,
             routes: 16,
+            routes6: 16,
             next_hops: 16,
         })
         .unwrap();
@@ -122,6 +127,9 @@ impl World {
                 ),
             ])
             .unwrap();
+        publisher
+            .write_policy(Self::POLICY, Some(&Policy::default()))
+            .unwrap();
         let core = spec.access_ports;
         let hops = [
             Adjacency::Neighbour {
@@ -136,7 +144,9 @@ impl World {
         for (at, adjacency) in hops.into_iter().enumerate() {
             let id = NextHopId(at as u32 + 1);
             let address = Ipv4Addr::new(192, 0, 2, id.0 as u8);
-            publisher.set_next_hop(id, address, adjacency).unwrap();
+            publisher
+                .set_next_hop(id, address.into(), adjacency)
+                .unwrap();
         }
         let route = |prefix: [u8; 4], length, hop| Route {
             prefix: prefix.into(),
@@ -261,6 +271,8 @@ impl World {
             framed_ip: Self::framed_ip(n),
             gateway_ip: Self::GATEWAY,
             nat: Some(self.block(n)),
+            policy: Self::POLICY,
+            ..Session::NONE
         }
     }
 
@@ -307,7 +319,7 @@ impl World {
         while self.now_ms < end {
             self.now_ms = end.min(self.now_ms + step_ms);
             for worker in &mut self.workers {
-                worker.poll(self.now_ms);
+                worker.poll(self.now_ms * 1_000_000);
             }
         }
     }

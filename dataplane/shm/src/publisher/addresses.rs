@@ -2,12 +2,14 @@
 
 use super::{PublishError, Publisher, sequence_write};
 use crate::nat::{NatProtocol, reverse_index};
-use crate::pools::{MAX_POOL_RANGES, PoolRange, RangeKind};
+use crate::pools::{
+    MAX_POOL_RANGES, MAX_POOL6_RANGES, Pool6Range, PoolRange, PortAddresses, RangeKind,
+};
 use crate::reader::{BlockOwner, block_index};
 use crate::session::PortBlock;
 use crate::sync::fault_point;
-use std::net::Ipv4Addr;
-use std::sync::atomic::Ordering;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Publisher {
     /// Publishes all ranges, replacing those before. NAT ranges get their dense `base` from the order
@@ -33,7 +35,7 @@ impl Publisher {
         let mut sorted = ranges.to_vec();
         sorted.sort_by_key(|range| range.first);
         if let Some(pair) = sorted.windows(2).find(|pair| pair[1].first <= pair[0].last) {
-            return Err(PublishError::Overlap(pair[1].first));
+            return Err(PublishError::Overlap(pair[1].first.into()));
         }
         let (mut nat, mut routed) = (0u64, 0u64);
         let mut filled = ranges.to_vec();
@@ -60,20 +62,121 @@ impl Publisher {
                 return Err(over(what, count, capacity as usize));
             }
         }
+        self.ranges = filled;
+        self.write_pools();
+        Ok(&self.ranges)
+    }
+
+    /// Writes ranges of both families and the ports' addresses, which workers copy together.
+    fn write_pools(&self) {
+        fn put<const N: usize>(words: &[AtomicU64; N], values: [u64; N]) {
+            for (word, value) in words.iter().zip(values) {
+                word.store(value, Ordering::Relaxed);
+                fault_point();
+            }
+        }
         let header = &self.tables.header[0];
         sequence_write(&header.pools_version, || {
-            for (words, range) in self.tables.pools.iter().zip(&filled) {
-                for (word, value) in words.0.iter().zip(range.to_words()) {
-                    word.store(value, Ordering::Relaxed);
-                    fault_point();
-                }
+            for (words, range) in self.tables.pools.iter().zip(&self.ranges) {
+                put(&words.0, range.to_words());
             }
-            header
-                .pools_count
-                .store(filled.len() as u32, Ordering::Relaxed);
+            for (words, range) in self.tables.pools6.iter().zip(&self.ranges6) {
+                put(&words.0, range.to_words());
+            }
+            for (words, addresses) in self.tables.port_addresses.iter().zip(&self.port_addresses) {
+                put(&words.0, addresses.to_words());
+            }
+            let (count, count6) = (self.ranges.len() as u32, self.ranges6.len() as u32);
+            header.pools_count.store(count, Ordering::Relaxed);
+            header.pools6_count.store(count6, Ordering::Relaxed);
         });
-        self.ranges = filled;
-        Ok(&self.ranges)
+    }
+
+    /// Publishes all IPv6 prefix ranges, replacing those before; each gets its dense `base` from the order given. The
+    /// ranges with the bases filled in are returned.
+    ///
+    /// # Errors
+    /// Too many ranges or prefixes, ranges that overlap or are not made of whole prefixes.
+    pub fn publish_pools6(&mut self, ranges: &[Pool6Range]) -> Result<&[Pool6Range], PublishError> {
+        let over = |what, count, capacity| PublishError::Capacity {
+            what,
+            count,
+            capacity,
+        };
+        if ranges.len() > MAX_POOL6_RANGES {
+            return Err(over("IPv6 ranges", ranges.len(), MAX_POOL6_RANGES));
+        }
+        let address = |high: u64| Ipv6Addr::from_bits(u128::from(high) << 64);
+        for range in ranges {
+            let whole = |high: u64| {
+                (1..=64).contains(&range.length) && high & !(u64::MAX << (64 - range.length)) == 0
+            };
+            if range.last < range.first || !whole(range.first) || !whole(range.last) {
+                return Err(PublishError::Prefixes {
+                    first: address(range.first),
+                    last: address(range.last),
+                    length: range.length,
+                });
+            }
+        }
+        let mut sorted = ranges.to_vec();
+        sorted.sort_by_key(|range| range.first);
+        if let Some([_, later]) = sorted.array_windows().find(|[a, b]| a.contains(b.first)) {
+            return Err(PublishError::Overlap(address(later.first).into()));
+        }
+        let mut filled = ranges.to_vec();
+        let mut next = 0u64;
+        for range in &mut filled {
+            range.base = u32::try_from(next).unwrap_or(u32::MAX);
+            next = next.saturating_add(range.count());
+        }
+        let capacity = self.capacities.framed_prefixes;
+        if next > u64::from(capacity) {
+            let count = usize::try_from(next).unwrap_or(usize::MAX);
+            return Err(over("IPv6 prefixes", count, capacity as usize));
+        }
+        self.ranges6 = filled;
+        self.write_pools();
+        Ok(&self.ranges6)
+    }
+
+    /// The IPv6 ranges published, with their bases.
+    #[must_use]
+    pub fn pool6_ranges(&self) -> &[Pool6Range] {
+        &self.ranges6
+    }
+
+    /// Publishes the kernel's addresses of all ports, by index; those beyond the ports there are mean nothing.
+    pub fn publish_port_addresses(&mut self, addresses: &[PortAddresses]) {
+        self.port_addresses = addresses.to_vec();
+        self.port_addresses
+            .resize(self.tables.port_addresses.len(), PortAddresses::default());
+        self.write_pools();
+    }
+
+    /// Gives an IPv6 prefix (its upper half) to a session (or takes it back with `None`).
+    ///
+    /// # Errors
+    /// The prefix lies in no published range.
+    pub fn set_framed6_owner(
+        &mut self,
+        prefix: u64,
+        owner: Option<BlockOwner>,
+    ) -> Result<(), PublishError> {
+        let unknown = PublishError::Unknown {
+            what: "IPv6 prefix with upper half",
+            value: prefix,
+        };
+        let at = self
+            .ranges6
+            .iter()
+            .find_map(|range| range.index_of(prefix))
+            .and_then(|at| usize::try_from(at).ok());
+        let word = at
+            .and_then(|at| self.tables.framed6.get(at))
+            .ok_or(unknown)?;
+        word.store(owner.map_or(0, BlockOwner::to_word), Ordering::Release);
+        Ok(())
     }
 
     /// The ranges published, with their bases.
@@ -185,7 +288,7 @@ mod tests {
         let twice = [range(RangeKind::Nat, 1, 4), range(RangeKind::Routed, 4, 4)];
         assert_eq!(
             publisher.publish_pools(&twice).err(),
-            Some(PublishError::Overlap(4.into()))
+            Some(PublishError::Overlap(Ipv4Addr::from_bits(4).into()))
         );
         let mut pools = Pools::default();
         assert!(dataplane.reader().refresh_pools(&mut pools));

@@ -180,7 +180,9 @@ mod tests {
         workers: 2,
         nat_addresses: 0,
         framed_addresses: 0,
+        framed_prefixes: 4,
         routes: 1,
+        routes6: 4,
         next_hops: 1,
     };
     const SLOT: SlotIndex = SlotIndex(9);
@@ -196,6 +198,7 @@ mod tests {
             framed_ip: Ipv4Addr::new(100, 64, 0, 1),
             gateway_ip: Ipv4Addr::new(100, 64, 0, 254),
             nat: None,
+            ..Session::NONE
         }
     }
 

@@ -11,7 +11,9 @@ pub(crate) const SMALL: Capacities = Capacities {
     workers: 1,
     nat_addresses: 0,
     framed_addresses: 0,
+    framed_prefixes: 4,
     routes: 1,
+    routes6: 4,
     next_hops: 1,
 };
 

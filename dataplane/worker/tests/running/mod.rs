@@ -5,8 +5,8 @@ pub(crate) mod frames;
 use bng_config::Config;
 use bng_dataplane::capacities::capacities;
 use bng_shm::{
-    Adjacency, BlockOwner, Counter, FRAME_MAX, NextHopId, PoolRange, PortBlock, Publisher,
-    RangeKind, Record, Route, Session, SessionState, SlotIndex, Take, Vlans,
+    Adjacency, BlockOwner, Counter, FRAME_MAX, NextHopId, Policy, PolicyId, PoolRange, PortBlock,
+    Publisher, RangeKind, Record, Route, Session, SessionState, SlotIndex, Take, Vlans,
 };
 use bng_wire::MacAddr;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -61,6 +61,8 @@ impl Subscriber {
                     first_port: 1_024 + BLOCK * id,
                     size: BLOCK,
                 }),
+                policy: PolicyId(1),
+                ..Session::NONE
             },
         }
     }
@@ -209,12 +211,15 @@ impl Gateway {
             ),
         ];
         self.control.publish_pools(&ranges).unwrap();
+        self.control
+            .write_policy(PolicyId(1), Some(&Policy::default()))
+            .unwrap();
         let router = Adjacency::Neighbour {
             port: CORE,
             mac: ROUTER_MAC.0,
         };
         self.control
-            .set_next_hop(NextHopId(1), ROUTER, router)
+            .set_next_hop(NextHopId(1), ROUTER.into(), router)
             .unwrap();
         let default = Route {
             prefix: Ipv4Addr::UNSPECIFIED,

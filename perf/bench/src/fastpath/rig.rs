@@ -10,8 +10,8 @@ use bng_dataplane::host::HostBell;
 use bng_dataplane::tx::TxPort;
 use bng_fastpath::{BURST, FastPath, NatTimers, Origin, Port, PortRole, Settings, Verdict};
 use bng_shm::{
-    Adjacency, BlockOwner, Capacities, Counter, Dataplane, NextHopId, PoolRange, Publisher,
-    RangeKind, Record, Route, Session, SessionState, Vlans, monotonic_ms,
+    Adjacency, BlockOwner, Capacities, Counter, Dataplane, NextHopId, Policy, PolicyId, PoolRange,
+    Publisher, RangeKind, Record, Route, Session, SessionState, Vlans, monotonic_ms,
 };
 use rte_rs::{
     Burst, Consumer, Eal, EalArgs, Mbuf, Memory, Mempool, MempoolConfig, PortConfig, RingConfig,
@@ -21,6 +21,8 @@ use rte_rs::{
 use super::flows::{CORE_MAC, FIRST_PORT, NEXT_HOP_MAC, Shape, access_mac};
 
 /// Bursts whose frames are laid out together and timed together: as many packets as a common receive ring holds.
+/// The policy of all sessions.
+const POLICY: PolicyId = PolicyId(1);
 const CHUNK_BURSTS: usize = 32;
 /// Packets in a chunk.
 pub(super) const CHUNK: usize = CHUNK_BURSTS * BURST;
@@ -164,6 +166,7 @@ fn publish(publisher: &mut Publisher, shape: &Shape) -> Result<()> {
             first_port: 0,
         },
     ])?;
+    publisher.write_policy(POLICY, Some(&Policy::default()))?;
     for index in 0..shape.sessions {
         let subscriber = shape.subscriber(index);
         let session = Session {
@@ -176,6 +179,8 @@ fn publish(publisher: &mut Publisher, shape: &Shape) -> Result<()> {
             framed_ip: subscriber.address,
             gateway_ip: Ipv4Addr::new(100, 127, 255, 254),
             nat: Some(subscriber.block),
+            policy: POLICY,
+            ..Session::NONE
         };
         let generation =
             publisher.publish_session(subscriber.slot, &session, &Record::default())?;
@@ -188,7 +193,7 @@ fn publish(publisher: &mut Publisher, shape: &Shape) -> Result<()> {
     let gateway = NextHopId(1);
     publisher.set_next_hop(
         gateway,
-        Ipv4Addr::new(192, 0, 2, 1),
+        Ipv4Addr::new(192, 0, 2, 1).into(),
         Adjacency::Neighbour {
             port: shape.core_port(),
             mac: NEXT_HOP_MAC.0,
@@ -227,7 +232,9 @@ impl Rig {
             workers: 1,
             nat_addresses: shape.public_addresses,
             framed_addresses: 0,
+            framed_prefixes: 0,
             routes: 1_024,
+            routes6: 1,
             next_hops: 1_024,
         };
         let (mut dataplane, mut publisher) = Dataplane::in_process(capacities)?;
@@ -310,7 +317,7 @@ impl Rig {
         mbuf.set_port(u16::from(port));
         let mut burst: Burst<BURST> = Burst::new();
         burst.push(mbuf);
-        self.fast.poll(self.started_ms);
+        self.fast.poll(self.started_ms * 1_000_000);
         let [verdict, ..] = process(&mut self.fast, &self.fib, direction, &mut burst);
         self.fast.shm().quiescent();
         Ok((verdict, burst.pop().context("the frame is gone")?))
@@ -356,7 +363,7 @@ impl Rig {
         let start = tsc();
         for burst in &mut self.chunk {
             std::hint::black_box(monotonic_ms());
-            self.fast.poll(now_ms);
+            self.fast.poll(now_ms * 1_000_000);
             let mut bytes = 0;
             let frames = burst.len() as u64;
             for mbuf in burst.iter_mut() {

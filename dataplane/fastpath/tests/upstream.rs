@@ -260,7 +260,7 @@ fn an_unresolved_next_hop_is_asked_for_once_a_second() {
     }
     let ask = |address: [u8; 4]| Event::ResolveNeighbour {
         port: 3,
-        address: Ipv4Addr::from(address),
+        address: Ipv4Addr::from(address).into(),
     };
     // The connected destination itself, and the gateway of the other route.
     assert_eq!(world.events(0), [ask([192, 0, 2, 9]), ask([192, 0, 2, 3])]);

@@ -4,7 +4,7 @@ use crate::buffer::{BURST, PacketBuf};
 use crate::verdict::{Step, Verdict};
 
 /// How far ahead of its use a line is prefetched in the same pass.
-const AHEAD: usize = 8;
+pub(crate) const AHEAD: usize = 8;
 
 /// The facts of one packet, filled in place by one pass after the other and never moved between them.
 pub(crate) trait Facts: Copy {

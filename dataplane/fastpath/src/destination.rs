@@ -10,6 +10,8 @@ use crate::verdict::{Step, Verdict, drop};
 pub(crate) struct Ranges {
     pools: Pools,
     by_octet: [Octet; 256],
+    /// Whether every address with a certain first octet is a host's and none of ours.
+    elsewhere: [bool; 256],
 }
 
 /// Which ranges have addresses with a certain first octet.
@@ -26,6 +28,7 @@ impl Default for Ranges {
         Self {
             pools: Pools::default(),
             by_octet: [Octet::None; 256],
+            elsewhere: [false; 256],
         }
     }
 }
@@ -50,6 +53,23 @@ impl Ranges {
                 };
             }
         }
+        let octets = self.by_octet.iter().zip(&mut self.elsewhere);
+        for (top, (ranges, elsewhere)) in (0..).zip(octets) {
+            *elsewhere = *ranges == Octet::None && is_host(top);
+        }
+    }
+
+    /// Whether an address can be a host's outside of all our ranges.
+    #[inline(always)]
+    pub(crate) fn is_elsewhere(&self, address: u32) -> bool {
+        let octet = self.elsewhere.get((address >> 24) as usize);
+        octet == Some(&true) || self.is_elsewhere_after_all(address)
+    }
+
+    /// As [`Self::is_elsewhere`], for the few addresses that share their first octet with one of our ranges.
+    #[inline(never)]
+    fn is_elsewhere_after_all(&self, address: u32) -> bool {
+        upstream(self, address).is_ok()
     }
 
     /// The range an address lies in.
@@ -67,12 +87,16 @@ impl Ranges {
     }
 }
 
+/// Whether addresses with this first octet are hosts': not 0/8, 127/8, 224/4 (multicast), nor 240/4 with the limited
+/// broadcast (RFC 1812 section 5.3.7, RFC 6890).
+const fn is_host(top: u32) -> bool {
+    top != 0 && top != 127 && top < 224
+}
+
 /// Upstream: no group, loopback, "this network" or reserved address, and none of our own pools.
 #[inline(always)]
 pub(crate) fn upstream(ranges: &Ranges, dst: u32) -> Step<()> {
-    // 0/8, 127/8, 224/4 (multicast) and 240/4 with the limited broadcast (RFC 1812 section 5.3.7, RFC 6890).
-    let top = dst >> 24;
-    if top == 0 || top == 127 || top >= 224 {
+    if !is_host(dst >> 24) {
         return drop(Counter::DestinationInvalid);
     }
     match ranges.find(dst) {
@@ -145,6 +169,11 @@ mod tests {
             .map(|address| {
                 let found = ranges.find(address);
                 assert_eq!(found, ranges.pools.find(address.into()), "{address:#x}");
+                assert_eq!(
+                    ranges.is_elsewhere(address),
+                    found.is_none() && is_host(address >> 24),
+                    "{address:#x}"
+                );
                 found.map(|range| range.kind)
             })
             .collect();

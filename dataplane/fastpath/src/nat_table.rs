@@ -37,6 +37,14 @@ impl Key {
         )
     }
 
+    pub(crate) const EMPTY: Self = Self(0);
+
+    /// A key made without a generation, with one.
+    #[inline(always)]
+    pub(crate) const fn of_generation(self, generation: u16) -> Self {
+        Self(self.0 | (generation as u64) << 38)
+    }
+
     pub(crate) const fn slot(self) -> SlotIndex {
         SlotIndex((self.0 >> 18) as u32 & 0xf_ffff)
     }

@@ -87,6 +87,14 @@ impl Reader {
             .map(|entry| entry.line())
     }
 
+    /// As [`Self::session_line`], only if the session forwards, worker `owner` owns it and control is not writing: else
+    /// `None`, and [`Self::session_line`] tells why.
+    #[inline(always)]
+    #[must_use]
+    pub fn open_session(&self, slot: SlotIndex, owner: u8) -> Option<SessionLine> {
+        self.tables.sessions.get(slot.0 as usize)?.open_line(owner)
+    }
+
     /// As [`Self::session_line`], with what IPv6 needs.
     ///
     /// # Errors
@@ -182,6 +190,14 @@ impl Reader {
     pub fn framed_owner(&self, range: &PoolRange, address: Ipv4Addr) -> Option<BlockOwner> {
         let index = usize::try_from(range.index_of(address)?).ok()?;
         BlockOwner::from_word(self.tables.framed.get(index)?.load(Ordering::Acquire))
+    }
+
+    /// Starts loading what [`Reader::framed_owner`] reads.
+    #[inline]
+    pub fn prefetch_framed(&self, range: &PoolRange, address: Ipv4Addr) {
+        if let Some(at) = range.index_of(address).and_then(|at| usize::try_from(at).ok()) {
+            self.tables.framed.prefetch(at);
+        }
     }
 
     /// The session a subscriber's IPv6 prefix (the upper half of an address in it) belongs to.

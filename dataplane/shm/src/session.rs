@@ -361,6 +361,13 @@ impl SessionEntry {
         Ok(SessionLine { state, words })
     }
 
+    /// As [`Self::line`], if it can be had at once and is a session that `owner` forwards.
+    #[inline(always)]
+    pub(crate) fn open_line(&self, owner: u8) -> Option<SessionLine> {
+        let (state, words) = self.slot.read_open(owner)?;
+        Some(SessionLine { state, words })
+    }
+
     /// As [`Self::line`], with IPv6.
     ///
     /// # Errors

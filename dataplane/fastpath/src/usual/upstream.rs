@@ -1,0 +1,262 @@
+//! Usual packets upstream, a burst at a time.
+//!
+//! Pass 1 parses and prefetches the session, pass 2 checks and prefetches the NAT bucket and the counters, the route
+//! look-up takes the whole burst at once, pass 3 looks whether everything is there and only then changes anything.
+
+use bng_shm::{Meter, Policed, PortBlock, RangeKind, Reverse, Sender, SlotIndex, Worker};
+use bng_wire::checksum::Delta;
+use bng_wire::ethernet::ETH_LEN;
+use bng_wire::{Ipv4Hdr, U16};
+use zerocopy::{FromBytes, IntoBytes, KnownLayout, Unaligned};
+
+use crate::buffer::{BURST, PacketBuf};
+use crate::burst::{AHEAD, Burst};
+use crate::fib::Fib4;
+use crate::nat_port::in_block;
+use crate::nat_table::Key;
+use crate::ports::Ports;
+use crate::route::{self, Egress};
+use crate::usual::{self, Packet};
+use crate::verdict::Verdict;
+use crate::worker::Stages;
+
+/// The facts of one packet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fact {
+    /// Usual so far.
+    pub(crate) usual: bool,
+    /// Offset of the IPv4 header in the frame.
+    l3: u8,
+    slot: SlotIndex,
+    sender: Sender,
+    packet: Packet,
+    /// The mapping's key but for the generation, and its home bucket.
+    key: Key,
+    home: u32,
+    // From here on: pass 2.
+    block: Option<PortBlock>,
+    meter: Meter,
+}
+
+impl Fact {
+    pub(crate) const EMPTY: Self = Self {
+        usual: false,
+        l3: 0,
+        slot: SlotIndex(0),
+        sender: Sender::new([0; 6], None, None),
+        packet: Packet::EMPTY,
+        key: Key::EMPTY,
+        home: 0,
+        block: None,
+        meter: Meter {
+            cost: 0,
+            burst_ns: 0,
+        },
+    };
+}
+
+/// Forwards the usual packets of a burst and writes their verdicts; the facts of all others are not
+/// [`usual`](Fact::usual).
+pub(crate) fn run<B: PacketBuf, F: Fib4>(
+    stages: &mut Stages,
+    facts: &mut [Fact; BURST],
+    fib: &F,
+    burst: &mut Burst<'_, B>,
+) {
+    parse(stages, burst.bufs, facts);
+    let mut destinations = [0; BURST];
+    check(stages, burst.bufs.len(), facts, &mut destinations);
+    let mut answers = [0; BURST];
+    let count = burst.bufs.len().min(BURST);
+    if let (Some(dst), Some(out)) = (destinations.get(..count), answers.get_mut(..count)) {
+        fib.lookup(dst, out);
+    }
+    forward(stages, burst, facts, &answers);
+}
+
+/// Pass 1: everything the frame itself says.
+#[inline(never)]
+fn parse<B: PacketBuf>(stages: &Stages, bufs: &[B], facts: &mut [Fact; BURST]) {
+    bufs.iter().take(AHEAD).for_each(B::prefetch);
+    // Most bursts are from one port.
+    let mut port = u8::MAX;
+    let mut access = None;
+    for (at, (buf, fact)) in bufs.iter().zip(facts.iter_mut()).enumerate() {
+        if let Some(next) = bufs.get(at + AHEAD) {
+            next.prefetch();
+        }
+        fact.usual = false;
+        if buf.port() != port {
+            port = buf.port();
+            access = stages.ports.access(port).ok();
+        }
+        if let Some((own, index)) = access
+            && buf.is_contiguous()
+            && let Some(found) = usual::session(buf.data(), own.mac)
+        {
+            fact.usual = true;
+            fact.l3 = found.l3;
+            fact.slot = SlotIndex::new(index, found.session_id);
+            stages.shm.reader().prefetch_session(fact.slot);
+            fact.sender = found.sender;
+            fact.packet = found.packet;
+            let packet = &fact.packet;
+            fact.key = Key::new(fact.slot, 0, packet.protocol(), packet.src_port);
+            fact.home = stages.nat.table.home(fact.key);
+        }
+    }
+}
+
+/// Pass 2: session, source and destination address, policy.
+#[inline(never)]
+fn check(
+    stages: &Stages,
+    count: usize,
+    facts: &mut [Fact; BURST],
+    destinations: &mut [u32; BURST],
+) {
+    for (fact, destination) in facts.iter_mut().zip(destinations).take(count) {
+        if fact.usual {
+            *destination = fact.packet.dst;
+            fact.usual = passes(stages, fact).is_some();
+        }
+    }
+}
+
+#[inline(always)]
+fn passes(stages: &Stages, fact: &mut Fact) -> Option<()> {
+    let reader = stages.shm.reader();
+    let session = reader.open_session(fact.slot, stages.shm.index())?;
+    let Packet { src, dst, .. } = fact.packet;
+    // A session without an IPv4 address has 0.0.0.0, which is nobody's source.
+    let from_there = session.is_from(fact.sender) && session.framed_ip() == src && src != 0;
+    if !from_there || dst == session.gateway_ip() || !stages.ranges.is_elsewhere(dst) {
+        return None;
+    }
+    let policy = reader.policy_line(session.policy())?;
+    fact.meter = policy.up();
+    fact.block = session.nat();
+    let generation = Reverse::generation_bits(session.generation());
+    fact.key = fact.key.of_generation(generation);
+    stages.nat.table.prefetch(fact.home);
+    reader.prefetch_stats(fact.slot);
+    Some(())
+}
+
+/// Pass 3: next hop, NAT, policer, new header, counters.
+#[inline(never)]
+fn forward<B: PacketBuf>(
+    stages: &Stages,
+    burst: &mut Burst<'_, B>,
+    facts: &mut [Fact; BURST],
+    answers: &[u64; BURST],
+) {
+    // Most bursts leave by few next hops.
+    let mut egress = None;
+    let packets = burst.bufs.iter_mut().zip(burst.verdicts.iter_mut());
+    for ((buf, verdict), (fact, answer)) in packets.zip(facts.iter_mut().zip(answers)) {
+        if !fact.usual {
+            continue;
+        }
+        match leave(stages, buf, fact, *answer, &mut egress) {
+            Some(port) => *verdict = Verdict::Forward { port },
+            None => fact.usual = false,
+        }
+    }
+}
+
+#[inline(always)]
+fn leave<B: PacketBuf>(
+    stages: &Stages,
+    buf: &mut B,
+    fact: &Fact,
+    answer: u64,
+    last: &mut Option<(u64, Egress)>,
+) -> Option<u8> {
+    let Stages {
+        shm, nat, now_ms, ..
+    } = stages;
+    let Fact { slot, packet, .. } = fact;
+    let egress = match last {
+        Some((of, egress)) if *of == answer => egress,
+        _ => next_hop(shm, &stages.ports, answer, packet, last)?,
+    };
+    if packet.len > egress.mtu {
+        return None;
+    }
+    let (src, src_port) = match &fact.block {
+        Some(block) => {
+            let mapping = nat.table.find(fact.home, fact.key)?;
+            let lives = in_block(block, mapping.address_index, mapping.outside_port)
+                && mapping.last_seen == nat.tick;
+            if !lives {
+                return None;
+            }
+            (block.address.to_bits(), mapping.outside_port)
+        }
+        None if is_routed(stages, packet.src) => (packet.src, packet.src_port),
+        None => return None,
+    };
+    let len = u64::from(packet.len);
+    if !shm.conforms(*slot, Policed::Up, fact.meter, len, stages.now_ns) {
+        return None;
+    }
+    // From here on things change.
+    buf.reframe(
+        fact.l3 as isize - ETH_LEN as isize,
+        ETH_LEN + usize::from(packet.len),
+    );
+    rewrite(buf.data_mut(), packet, src, src_port, egress);
+    shm.count_up(*slot, len, *now_ms);
+    Some(egress.port)
+}
+
+/// The next hop of a FIB answer, remembered for the next packet if it is the same for all.
+#[inline(never)]
+fn next_hop<'a>(
+    shm: &Worker,
+    ports: &Ports,
+    answer: u64,
+    packet: &Packet,
+    last: &'a mut Option<(u64, Egress)>,
+) -> Option<&'a Egress> {
+    let ports_word = u32::from(packet.src_port) << 16 | u32::from(packet.dst_port);
+    let hash = route::spread(packet.src, packet.dst, ports_word);
+    let (hop, is_member) = route::hop(shm.reader(), answer, hash);
+    let egress = route::neighbour(shm.reader(), ports, hop)?;
+    // No answer is this large: a member of a group is looked up for each packet.
+    let of = if is_member { u64::MAX } else { answer };
+    Some(&last.insert((of, egress)).1)
+}
+
+#[inline(never)]
+fn is_routed(stages: &Stages, src: u32) -> bool {
+    let range = stages.ranges.find(src);
+    range.is_some_and(|range| range.kind == RangeKind::Routed)
+}
+
+/// New Ethernet header, IPv4 header and ports of a frame towards the core.
+#[derive(FromBytes, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+struct CoreHead {
+    eth: [u8; ETH_LEN],
+    ip: Ipv4Hdr,
+    src_port: U16,
+    dst_port: U16,
+}
+
+#[inline(always)]
+fn rewrite(frame: &mut [u8], packet: &Packet, src: u32, src_port: u16, egress: &Egress) {
+    let Ok((head, l4)) = CoreHead::mut_from_prefix(frame) else {
+        return;
+    };
+    head.eth = egress.header;
+    let address = Delta::new().u32(packet.src, src);
+    head.ip.src.set(src);
+    head.ip.ttl = head.ip.ttl.wrapping_sub(1);
+    let hop = Delta::new().u16(0x0100, 0);
+    head.ip.checksum.set(address.and(hop).apply(head.ip.checksum.get()));
+    head.src_port.set(src_port);
+    let changed = address.u16(packet.src_port, src_port);
+    usual::update_checksum(l4, packet.is_tcp, changed);
+}

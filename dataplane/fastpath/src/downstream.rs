@@ -1,17 +1,15 @@
 //! Downstream: from the core to access ports. The order of the stages, as text to read.
 //!
-//! Pass 1 parses and prefetches the reverse mapping, pass 2 reads it and prefetches the session, pass 3 checks and
-//! rewrites.
+//! Usual packets go the way of [`crate::usual`]; this is the way of all others, and the one that knows the reasons.
 
 use bng_shm::{BlockOwner, Counter, PoolRange, RangeKind, Reverse, SessionLine, SlotIndex};
 
 use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
-use crate::burst::{Burst, Facts};
+use crate::burst::{Burst, Tally};
 use crate::flow::{self, Direction, Flow};
 use crate::ip::{self, Packet};
-use crate::ports::Port;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{classify, destination, encap, nat44, session, ttl, usual};
@@ -22,11 +20,9 @@ const OWNER_GENERATION: u32 = 0x7fff_ffff;
 /// The facts of one packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
-    /// Place of the packet in its burst.
-    at: u8,
     packet: Packet,
     target: Target,
-    // From here on: pass 2.
+    // From here on: what it leads to.
     slot: SlotIndex,
     /// The reverse mapping, for a NAT target.
     entry: Option<Reverse>,
@@ -43,7 +39,6 @@ enum Target {
 
 impl Arrival {
     pub(crate) const EMPTY: Self = Self {
-        at: 0,
         packet: Packet::EMPTY,
         target: Target::Nat {
             address_index: 0,
@@ -54,59 +49,36 @@ impl Arrival {
     };
 }
 
-impl Facts for Arrival {
-    #[inline(always)]
-    fn at(&self) -> u8 {
-        self.at
-    }
-
-    #[inline(always)]
-    fn set_at(&mut self, at: u8) {
-        self.at = at;
-    }
-}
-
-/// Takes a burst through the stages; returns how many packets are forwarded.
+/// Takes a burst through the stages: the usual packets together, then each of the others alone.
 pub(crate) fn run<B: PacketBuf>(
     stages: &mut Stages,
-    arrivals: &mut [Arrival; BURST],
+    facts: &mut [usual::downstream::Fact; BURST],
     burst: &mut Burst<'_, B>,
     origin: Origin,
-) -> usize {
-    let parsed = burst.first(arrivals, |buf, arrival| parse(stages, buf, arrival));
-    let found = burst.next(arrivals, parsed, |_, arrival| find(stages, arrival, origin));
-    burst.last(
-        arrivals,
-        found,
-        &[(); BURST],
-        stages,
-        |stages, arrival| stages.shm.reader().prefetch_stats(arrival.slot),
-        |stages, buf, arrival, ()| deliver(stages, buf, arrival),
-    )
+) -> Tally {
+    let mut tally = usual::downstream::run(stages, facts, burst);
+    if tally.forwarded != burst.bufs.len() {
+        for ((buf, verdict), fact) in burst.iter_mut().zip(facts.iter()) {
+            if !fact.usual {
+                *verdict = tally.add(one(stages, buf, origin));
+            }
+        }
+    }
+    tally
 }
 
-/// Pass 1: everything the packet itself says; prefetches the reverse mapping.
-#[inline(always)]
+/// All stages for one packet of whatever kind.
+#[inline(never)]
+fn one<B: PacketBuf>(stages: &mut Stages, buf: &mut B, origin: Origin) -> Step<u8> {
+    let mut arrival = Arrival::EMPTY;
+    parse(stages, buf, &mut arrival)?;
+    find(stages, &mut arrival, origin)?;
+    deliver(stages, buf, &arrival)
+}
+
+/// Everything the packet itself says.
 fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()> {
     let port = stages.ports.core(buf.port())?;
-    if buf.is_contiguous()
-        && let Some((packet, flow)) = usual::core(buf.data(), port.mac)
-    {
-        place.packet = packet;
-        let range = destination::downstream(&stages.ranges, packet.dst, buf.port())?;
-        if range.kind == RangeKind::Nat {
-            nat_target(stages, range, flow, place);
-            return Ok(());
-        }
-        return routed_target(stages, range, place);
-    }
-    parse_any(stages, buf, port, place)
-}
-
-/// Pass 1 for whatever is not the usual packet.
-#[cold]
-#[inline(never)]
-fn parse_any<B: PacketBuf>(stages: &Stages, buf: &B, port: &Port, place: &mut Arrival) -> Step<()> {
     let (l3, bytes) = classify::core(buf, port)?;
     let packet = match ip::check(bytes, l3) {
         // Options are the kernel's business when the packet is the kernel's.
@@ -120,19 +92,15 @@ fn parse_any<B: PacketBuf>(stages: &Stages, buf: &B, port: &Port, place: &mut Ar
     }
     let bytes = bytes.get(..usize::from(packet.len)).unwrap_or(&[]);
     let flow = flow::parse(bytes, &packet, Direction::Downstream).map_err(Verdict::Drop)?;
-    nat_target(stages, range, flow, place);
+    nat_target(range, flow, place);
     Ok(())
 }
 
 /// The destination is the NAT pool's `range`.
-#[inline(always)]
-fn nat_target(stages: &Stages, range: &PoolRange, flow: Flow, place: &mut Arrival) {
+fn nat_target(range: &PoolRange, flow: Flow, place: &mut Arrival) {
     // Dense indices fit 16 bits (Capacities); a base that is nonsense finds nobody's mapping.
     let offset = place.packet.dst - range.first.to_bits();
     let address_index = range.base.wrapping_add(offset) as u16;
-    stages
-        .shm
-        .prefetch_reverse(address_index, flow.protocol, flow.port);
     place.target = Target::Nat {
         address_index,
         flow,
@@ -140,7 +108,6 @@ fn nat_target(stages: &Stages, range: &PoolRange, flow: Flow, place: &mut Arriva
 }
 
 /// The destination is a routed subscriber's address in `range`.
-#[inline(never)]
 fn routed_target(stages: &Stages, range: &PoolRange, place: &mut Arrival) -> Step<()> {
     match stages
         .shm
@@ -163,8 +130,7 @@ fn options(stages: &Stages, bytes: &[u8], port: u8) -> Step<()> {
     drop(Counter::Ipv4Options)
 }
 
-/// Pass 2: the session the destination leads to, if it is this worker's; prefetches its entry.
-#[inline(always)]
+/// The session the destination leads to, if it is this worker's.
 fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
     let shm = &stages.shm;
     place.slot = match &place.target {
@@ -185,9 +151,7 @@ fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
         Target::Routed(owner) => owner.slot,
     };
     let unknown = place.target.unknown();
-    session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)?;
-    shm.reader().prefetch_session(place.slot);
-    Ok(())
+    session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)
 }
 
 impl Target {
@@ -200,8 +164,7 @@ impl Target {
     }
 }
 
-/// Pass 3: session, TTL, size, NAT, encapsulation, counters; returns the egress port.
-#[inline(always)]
+/// Session, TTL, size, NAT, encapsulation, counters; returns the egress port.
 fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> Step<u8> {
     let Stages {
         shm, ports, nat, ..
@@ -217,8 +180,10 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
     let Some((port, own)) = ports.of_access_index(slot.access_port()) else {
         return drop(unknown);
     };
-    if let Target::Routed(owner) = target {
-        routed(&session, owner, packet)?;
+    if let Target::Routed(owner) = target
+        && !leads_to(owner, &session, packet.dst)
+    {
+        return drop(Counter::SessionUnknown);
     }
     session::open(&session)?;
     ttl::left(packet)?;
@@ -263,13 +228,7 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
 }
 
 /// A routed address leads to the session it was given to, and to no later one in the same slot.
-#[inline]
-fn routed(session: &SessionLine, owner: &BlockOwner, packet: &Packet) -> Step<()> {
-    let ours = session.generation() & OWNER_GENERATION == owner.generation
-        && session.framed_ip() == packet.dst;
-    if ours {
-        Ok(())
-    } else {
-        drop(Counter::SessionUnknown)
-    }
+#[inline(always)]
+pub(crate) fn leads_to(owner: &BlockOwner, session: &SessionLine, dst: u32) -> bool {
+    session.generation() & OWNER_GENERATION == owner.generation && session.framed_ip() == dst
 }

@@ -1,8 +1,8 @@
 //! Stage: the new link layer.
 
 use bng_shm::{Counter, SessionLine, SlotIndex, Vlans};
-use bng_wire::ethernet::{self, ETH_LEN, ethertype};
-use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN};
+use bng_wire::ethernet::{self, ETH_LEN, TAG_LEN, ethertype};
+use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN, VERSION_TYPE, code, protocol};
 use bng_wire::{MacAddr, VlanStack, VlanTag};
 
 use crate::buffer::PacketBuf;
@@ -103,4 +103,58 @@ fn put<B: PacketBuf>(
         .and_then(|at| data.get_mut(at..))
         .and_then(|rest| pppoe::write_session(rest, slot.session_id(), protocol, len))
         .map_or_else(|| drop(Counter::HeadroomMissing), |_| Ok(()))
+}
+
+/// The headers in front of IPv4 packets to the sessions of one access port. Writes what [`access`] writes, in few words.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AccessHeader {
+    own_mac: MacAddr,
+}
+
+impl AccessHeader {
+    pub(crate) const fn of_port(own_mac: MacAddr) -> Self {
+        Self { own_mac }
+    }
+
+    /// Length of the headers of a session's frames.
+    #[inline(always)]
+    pub(crate) fn len(session: &SessionLine) -> usize {
+        let tags = match session.vlans() {
+            Vlans { s_vlan: None, .. } => 0,
+            Vlans { c_vlan: None, .. } => 1,
+            _ => 2,
+        };
+        ETH_LEN + TAG_LEN * tags + PPPOE_LEN + PPP_LEN
+    }
+
+    /// Fills `header`, which has the length of the session's headers, for a packet of `ip_len` bytes.
+    #[inline(always)]
+    pub(crate) fn write(
+        &self,
+        header: &mut [u8],
+        session: &SessionLine,
+        session_id: u16,
+        ip_len: u16,
+    ) {
+        let Some((macs, rest)) = header.split_first_chunk_mut::<12>() else {
+            return;
+        };
+        let [a, b, c, d, e, f] = session.client_mac();
+        let [g, h, i, j, k, l] = self.own_mac.0;
+        *macs = [a, b, c, d, e, f, g, h, i, j, k, l];
+        let Some((rest, pppoe)) = rest.split_last_chunk_mut::<10>() else {
+            return;
+        };
+        let [a, b] = ethertype::PPPOE_SESSION.to_be_bytes();
+        let [c, d] = session_id.to_be_bytes();
+        let [e, f] = ip_len.wrapping_add(PPP_LEN as u16).to_be_bytes();
+        let [g, h] = protocol::IPV4.to_be_bytes();
+        *pppoe = [a, b, VERSION_TYPE, code::SESSION, c, d, e, f, g, h];
+        if !rest.is_empty() {
+            for (place, tag) in rest.as_chunks_mut().0.iter_mut().zip(tags(&session.vlans()).iter()) {
+                let ([a, b], [c, d]) = (tag.tpid.to_be_bytes(), tag.tci.to_be_bytes());
+                *place = [a, b, c, d];
+            }
+        }
+    }
 }

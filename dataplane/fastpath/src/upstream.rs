@@ -1,19 +1,18 @@
 //! Upstream: from access ports to the core. The order of the stages, as text to read.
 //!
-//! Pass 1 parses and prefetches the session and the NAT bucket, pass 2 checks and prefetches the counters, the route
-//! look-up takes the whole burst at once, pass 3 rewrites.
+//! Usual packets go the way of [`crate::usual`]; this is the way of all others, and the one that knows the reasons.
 
 use bng_shm::{Counter, PortBlock, RangeKind, Sender, SlotIndex};
 use bng_wire::checksum::Delta;
+use bng_wire::ipv4::{IPV4_MIN_LEN, protocol as ip_protocol};
 use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
-use crate::burst::{Burst, Facts};
+use crate::burst::{Burst, Tally};
 use crate::destination::Ranges;
 use crate::fib::Fib4;
 use crate::flow::{self, Direction, Flow};
 use crate::ip::{self, Packet};
-use crate::ports::Port;
 use crate::verdict::{Origin, Punt, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
@@ -23,8 +22,6 @@ use crate::{
 /// The facts of one frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame {
-    /// Place of the frame in its burst.
-    at: u8,
     port: u8,
     /// PPP protocol.
     protocol: u16,
@@ -38,14 +35,13 @@ pub(crate) struct Frame {
     flow: Flow,
     /// The flow's home bucket.
     home: u32,
-    // From here on: pass 2.
+    // From here on: what the session adds.
     generation: u32,
     nat: Option<PortBlock>,
 }
 
 impl Frame {
     pub(crate) const EMPTY: Self = Self {
-        at: 0,
         port: 0,
         protocol: 0,
         slot: SlotIndex(0),
@@ -60,84 +56,49 @@ impl Frame {
     };
 }
 
-impl Facts for Frame {
-    #[inline(always)]
-    fn at(&self) -> u8 {
-        self.at
-    }
-
-    #[inline(always)]
-    fn set_at(&mut self, at: u8) {
-        self.at = at;
-    }
-}
-
-/// Takes a burst through the stages; returns how many packets are forwarded.
+/// Takes a burst through the stages: the usual packets together, then each of the others alone.
 pub(crate) fn run<B: PacketBuf, F: Fib4>(
     stages: &mut Stages,
-    frames: &mut [Frame; BURST],
+    facts: &mut [usual::upstream::Fact; BURST],
     fib: &F,
     burst: &mut Burst<'_, B>,
     origin: Origin,
-) -> usize {
-    let parsed = burst.first(frames, |buf, frame| parse(stages, buf, frame));
-    let checked = burst.next(frames, parsed, |buf, frame| {
-        check(stages, buf, frame, origin)
-    });
-
-    let mut destinations = [0; BURST];
-    let mut answers = [0; BURST];
-    for (destination, frame) in destinations.iter_mut().zip(frames.iter()).take(checked) {
-        *destination = frame.packet.dst;
+) -> Tally {
+    let mut tally = usual::upstream::run(stages, facts, fib, burst);
+    if tally.forwarded != burst.bufs.len() {
+        for ((buf, verdict), fact) in burst.iter_mut().zip(facts.iter()) {
+            if !fact.usual {
+                *verdict = tally.add(one(stages, fib, buf, origin));
+            }
+        }
     }
-    if let (Some(dst), Some(out)) = (destinations.get(..checked), answers.get_mut(..checked)) {
-        fib.lookup(dst, out);
-    }
-
-    burst.last(
-        frames,
-        checked,
-        &answers,
-        stages,
-        |stages, frame| stages.shm.reader().prefetch_stats(frame.slot),
-        |stages, buf, frame, answer| forward(stages, buf, frame, answer),
-    )
+    tally
 }
 
-/// Pass 1: everything the frame itself says; prefetches the session and the NAT bucket.
-#[inline(always)]
+/// All stages for one packet of whatever kind.
+#[inline(never)]
+fn one<B: PacketBuf, F: Fib4>(
+    stages: &mut Stages,
+    fib: &F,
+    buf: &mut B,
+    origin: Origin,
+) -> Step<u8> {
+    let mut frame = Frame::EMPTY;
+    parse(stages, buf, &mut frame)?;
+    check(stages, buf, &mut frame, origin)?;
+    let mut answer = [0];
+    fib.lookup(&[frame.packet.dst], &mut answer);
+    let [answer] = answer;
+    forward(stages, buf, &frame, answer)
+}
+
+/// Everything the frame itself says.
 fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Frame) -> Step<()> {
     frame.port = buf.port();
     let (port, access_index) = stages.ports.access(frame.port)?;
-    if buf.is_contiguous()
-        && let Some(usual) = usual::session(buf.data(), port.mac)
-    {
-        frame.slot = SlotIndex::new(access_index, usual.session_id);
-        stages.shm.reader().prefetch_session(frame.slot);
-        frame.home = stages.nat.home(frame.slot, &usual.flow);
-        frame.protocol = protocol::IPV4;
-        frame.sender = usual.sender;
-        (frame.packet_defect, frame.packet) = (None, usual.packet);
-        (frame.flow_defect, frame.flow) = (None, usual.flow);
-        return Ok(());
-    }
-    parse_any(stages, buf, port, access_index, frame)
-}
-
-/// Pass 1 for whatever is not the usual packet.
-#[cold]
-#[inline(never)]
-fn parse_any<B: PacketBuf>(
-    stages: &Stages,
-    buf: &B,
-    port: &Port,
-    access_index: u8,
-    frame: &mut Frame,
-) -> Step<()> {
     let (link, rest) = classify::access(buf, port)?;
     let (ppp, l3) = decap::session(&link, rest)?;
     frame.slot = SlotIndex::new(access_index, ppp.session_id);
-    stages.shm.reader().prefetch_session(frame.slot);
     frame.sender = session::sender(&link);
     frame.protocol = ppp.protocol;
     frame.packet_defect = Some(Counter::PppProtocolUnsupported);
@@ -166,8 +127,7 @@ fn packet(stages: &Stages, payload: &[u8], l3: usize, frame: &mut Frame) {
     }
 }
 
-/// Pass 2: session, source address, gateway, destination, TTL; prefetches the counters.
-#[inline(always)]
+/// Session, source address, gateway, destination, TTL.
 fn check<B: PacketBuf>(
     stages: &mut Stages,
     buf: &mut B,
@@ -204,14 +164,12 @@ fn check<B: PacketBuf>(
     }
     destination::upstream(&stages.ranges, packet.dst)?;
     ttl::left(packet)?;
-    stages.nat.table.prefetch(frame.home);
     frame.generation = generation;
     frame.nat = session.nat();
     Ok(())
 }
 
-/// Pass 3: next hop, NAT, TTL, new header, counters; returns the egress port.
-#[inline(always)]
+/// Next hop, NAT, TTL, new header, counters; returns the egress port.
 fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer: u64) -> Step<u8> {
     let Stages {
         shm,
@@ -229,7 +187,8 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
         flow,
         ..
     } = frame;
-    let egress = route::egress(shm, ports, resolver, answer, packet, *now_ms)?;
+    let spread = flow_spread(packet, buf.data());
+    let egress = route::egress(shm, ports, resolver, answer, packet, spread, *now_ms)?;
     let Some((ip, l4)) = packet.parts(buf.data_mut()) else {
         return drop(Counter::Ipv4Truncated);
     };
@@ -258,6 +217,18 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
     encap::core(buf, packet.extent(), egress.dst, source);
     shm.count_up(*slot, u64::from(packet.len), *now_ms);
     Ok(egress.port)
+}
+
+/// Which of equal paths the packet takes.
+fn flow_spread(packet: &Packet, frame: &[u8]) -> u32 {
+    let l4 = packet.bytes(frame).get(IPV4_MIN_LEN..);
+    let ports = match (packet.protocol, l4.and_then(|l4| l4.first_chunk())) {
+        (ip_protocol::UDP | ip_protocol::TCP, Some(ports)) if !packet.is_fragment() => {
+            u32::from_be_bytes(*ports)
+        }
+        _ => 0,
+    };
+    route::spread(packet.src, packet.dst, ports)
 }
 
 /// A session without a port block may send from a routed address.

@@ -3,7 +3,7 @@
 use bng_shm::{Counter, Worker};
 
 use crate::buffer::{BURST, PacketBuf};
-use crate::burst::Burst;
+use crate::burst::{Burst, Tally};
 use crate::destination::Ranges;
 use crate::fib::{Fib4, Fib6};
 use crate::nat_age::NatTimers;
@@ -12,7 +12,7 @@ use crate::ports::{Port, Ports};
 use crate::rate::RateLimit;
 use crate::resolve::Resolver;
 use crate::verdict::{Origin, Verdict};
-use crate::{downstream, upstream};
+use crate::{downstream, upstream, usual};
 
 /// What a worker is started with.
 #[derive(Debug, Clone)]
@@ -35,8 +35,8 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct FastPath {
     stages: Stages,
-    upstream: Box<[upstream::Frame; BURST]>,
-    downstream: Box<[downstream::Arrival; BURST]>,
+    upstream: Box<[usual::upstream::Fact; BURST]>,
+    downstream: Box<[usual::downstream::Fact; BURST]>,
 }
 
 /// What the stages work with.
@@ -81,8 +81,8 @@ impl FastPath {
         };
         Self {
             stages,
-            upstream: Box::new([upstream::Frame::EMPTY; BURST]),
-            downstream: Box::new([downstream::Arrival::EMPTY; BURST]),
+            upstream: Box::new([usual::upstream::Fact::EMPTY; BURST]),
+            downstream: Box::new([usual::downstream::Fact::EMPTY; BURST]),
         }
     }
 
@@ -110,23 +110,23 @@ impl FastPath {
     /// Runs buffers from access ports through the stages. `verdicts` has at least as many places as there are
     /// buffers; buffer `i` gets `verdicts[i]`. Buffers are rewritten only when the verdict is
     /// [`Verdict::Forward`] (a dropped buffer's content is unspecified).
+    ///
+    /// Returns the port if all buffers are forwarded to one, as most bursts are.
     pub fn upstream<B: PacketBuf, F: Fib4 + Fib6>(
         &mut self,
         fib: &F,
         bufs: &mut [B],
         verdicts: &mut [Verdict],
         origin: Origin,
-    ) {
+    ) -> Option<u8> {
+        let (stages, facts) = (&mut self.stages, &mut self.upstream);
+        let mut all = Tally::default();
         for mut burst in bursts(bufs, verdicts) {
-            let forwarded = upstream::run(
-                &mut self.stages,
-                &mut self.upstream,
-                fib,
-                &mut burst,
-                origin,
-            );
-            self.settle(Counter::ForwardedUpstream, forwarded, burst.verdicts);
+            let tally = upstream::run(stages, facts, fib, &mut burst, origin);
+            settle(stages, Counter::ForwardedUpstream, &tally, &burst);
+            all.join(&tally);
         }
+        all.only_port_of(bufs.len())
     }
 
     /// Runs buffers from core ports through the stages; otherwise as [`Self::upstream`].
@@ -135,26 +135,15 @@ impl FastPath {
         bufs: &mut [B],
         verdicts: &mut [Verdict],
         origin: Origin,
-    ) {
+    ) -> Option<u8> {
+        let (stages, facts) = (&mut self.stages, &mut self.downstream);
+        let mut all = Tally::default();
         for mut burst in bursts(bufs, verdicts) {
-            let forwarded =
-                downstream::run(&mut self.stages, &mut self.downstream, &mut burst, origin);
-            self.settle(Counter::ForwardedDownstream, forwarded, burst.verdicts);
+            let tally = downstream::run(stages, facts, &mut burst, origin);
+            settle(stages, Counter::ForwardedDownstream, &tally, &burst);
+            all.join(&tally);
         }
-    }
-
-    /// The one place where a burst's packets are counted: those forwarded, and the stages' drops if there are any.
-    #[inline]
-    fn settle(&self, counter: Counter, forwarded: usize, verdicts: &[Verdict]) {
-        self.stages.shm.count(counter, forwarded as u64);
-        if forwarded == verdicts.len() {
-            return;
-        }
-        for verdict in verdicts {
-            if let Verdict::Drop(reason) = verdict {
-                self.stages.shm.count(*reason, 1);
-            }
-        }
+        all.only_port_of(bufs.len())
     }
 
     /// The worker's side of the shared memory.
@@ -178,6 +167,20 @@ impl FastPath {
     #[must_use]
     pub fn nat_mappings(&self) -> u32 {
         self.stages.nat.table.len()
+    }
+}
+
+/// The one place where a burst's packets are counted: those forwarded, and the stages' drops if there are any.
+#[inline]
+fn settle<B: PacketBuf>(stages: &Stages, counter: Counter, tally: &Tally, burst: &Burst<'_, B>) {
+    stages.shm.count(counter, tally.forwarded as u64);
+    if tally.forwarded == burst.bufs.len() {
+        return;
+    }
+    for verdict in burst.verdicts.iter() {
+        if let Verdict::Drop(reason) = verdict {
+            stages.shm.count(*reason, 1);
+        }
     }
 }
 

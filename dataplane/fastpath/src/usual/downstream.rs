@@ -10,7 +10,8 @@ use bng_wire::{Ipv4Hdr, U16};
 use zerocopy::{FromBytes, IntoBytes, KnownLayout, Unaligned};
 
 use crate::buffer::{BURST, PacketBuf};
-use crate::burst::{AHEAD, Burst};
+use crate::burst::{AHEAD, Burst, Tally};
+use crate::downstream::leads_to;
 use crate::encap::AccessHeader;
 use crate::nat_port::in_block;
 use crate::usual::{self, Packet};
@@ -58,10 +59,10 @@ pub(crate) fn run<B: PacketBuf>(
     stages: &Stages,
     facts: &mut [Fact; BURST],
     burst: &mut Burst<'_, B>,
-) {
+) -> Tally {
     parse(stages, burst.bufs, facts);
     find(stages, burst.bufs.len(), facts);
-    deliver(stages, burst, facts);
+    deliver(stages, burst, facts)
 }
 
 /// Pass 1: everything the packet itself says.
@@ -162,7 +163,12 @@ fn framed_owner(stages: &Stages, dst: u32) -> Option<BlockOwner> {
 
 /// Pass 3: session, NAT, policer, new header, counters.
 #[inline(never)]
-fn deliver<B: PacketBuf>(stages: &Stages, burst: &mut Burst<'_, B>, facts: &mut [Fact; BURST]) {
+fn deliver<B: PacketBuf>(
+    stages: &Stages,
+    burst: &mut Burst<'_, B>,
+    facts: &mut [Fact; BURST],
+) -> Tally {
+    let mut tally = Tally::default();
     let ahead = |fact: &Fact| {
         if fact.usual {
             stages.shm.reader().prefetch_stats(fact.slot);
@@ -171,8 +177,7 @@ fn deliver<B: PacketBuf>(stages: &Stages, burst: &mut Burst<'_, B>, facts: &mut 
     let count = burst.bufs.len();
     facts.iter().take(AHEAD.min(count)).for_each(ahead);
     let mut access = None;
-    let packets = burst.bufs.iter_mut().zip(burst.verdicts.iter_mut());
-    for (at, (buf, verdict)) in packets.enumerate() {
+    for (at, (buf, verdict)) in burst.iter_mut().enumerate() {
         if let Some(next) = facts.get(at + AHEAD).filter(|_| at + AHEAD < count) {
             ahead(next);
         }
@@ -180,10 +185,14 @@ fn deliver<B: PacketBuf>(stages: &Stages, burst: &mut Burst<'_, B>, facts: &mut 
             continue;
         };
         match leave(stages, buf, fact, &mut access) {
-            Some(port) => *verdict = Verdict::Forward { port },
+            Some(port) => {
+                tally.leaves(port);
+                *verdict = Verdict::Forward { port };
+            }
             None => fact.usual = false,
         }
     }
+    tally
 }
 
 #[inline(always)]
@@ -207,7 +216,7 @@ fn leave<B: PacketBuf>(
             }
             (session.framed_ip(), entry.inside_port)
         }
-        Inside::Routed(owner) if owner.leads_to(&session, packet.dst) => {
+        Inside::Routed(owner) if leads_to(owner, &session, packet.dst) => {
             (packet.dst, packet.dst_port)
         }
         Inside::Routed(_) => return None,
@@ -230,7 +239,7 @@ fn leave<B: PacketBuf>(
     }
     // From here on things change, unless there is no headroom; then the general way says so, and that a packet which is
     // dropped anyway was metered twice does not matter.
-    let header_len = header.len(&session);
+    let header_len = AccessHeader::len(&session);
     if !buf.reframe(
         ETH_LEN as isize - header_len as isize,
         header_len + usize::from(packet.len),

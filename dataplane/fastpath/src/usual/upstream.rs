@@ -3,19 +3,18 @@
 //! Pass 1 parses and prefetches the session, pass 2 checks and prefetches the NAT bucket and the counters, the route
 //! look-up takes the whole burst at once, pass 3 looks whether everything is there and only then changes anything.
 
-use bng_shm::{Meter, Policed, PortBlock, RangeKind, Reverse, Sender, SlotIndex, Worker};
+use bng_shm::{Meter, Policed, PortBlock, RangeKind, Reverse, Sender, SlotIndex};
 use bng_wire::checksum::Delta;
 use bng_wire::ethernet::ETH_LEN;
 use bng_wire::{Ipv4Hdr, U16};
 use zerocopy::{FromBytes, IntoBytes, KnownLayout, Unaligned};
 
 use crate::buffer::{BURST, PacketBuf};
-use crate::burst::{AHEAD, Burst};
+use crate::burst::{AHEAD, Burst, Tally};
 use crate::fib::Fib4;
 use crate::nat_port::in_block;
 use crate::nat_table::Key;
-use crate::ports::Ports;
-use crate::route::{self, Egress};
+use crate::route;
 use crate::usual::{self, Packet};
 use crate::verdict::Verdict;
 use crate::worker::Stages;
@@ -62,7 +61,7 @@ pub(crate) fn run<B: PacketBuf, F: Fib4>(
     facts: &mut [Fact; BURST],
     fib: &F,
     burst: &mut Burst<'_, B>,
-) {
+) -> Tally {
     parse(stages, burst.bufs, facts);
     let mut destinations = [0; BURST];
     check(stages, burst.bufs.len(), facts, &mut destinations);
@@ -71,7 +70,7 @@ pub(crate) fn run<B: PacketBuf, F: Fib4>(
     if let (Some(dst), Some(out)) = (destinations.get(..count), answers.get_mut(..count)) {
         fib.lookup(dst, out);
     }
-    forward(stages, burst, facts, &answers);
+    forward(stages, burst, facts, &answers)
 }
 
 /// Pass 1: everything the frame itself says.
@@ -150,19 +149,24 @@ fn forward<B: PacketBuf>(
     burst: &mut Burst<'_, B>,
     facts: &mut [Fact; BURST],
     answers: &[u64; BURST],
-) {
+) -> Tally {
+    let mut tally = Tally::default();
     // Most bursts leave by few next hops.
     let mut egress = None;
-    let packets = burst.bufs.iter_mut().zip(burst.verdicts.iter_mut());
-    for ((buf, verdict), (fact, answer)) in packets.zip(facts.iter_mut().zip(answers)) {
+    let packets = burst.iter_mut().zip(facts.iter_mut().zip(answers));
+    for ((buf, verdict), (fact, answer)) in packets {
         if !fact.usual {
             continue;
         }
         match leave(stages, buf, fact, *answer, &mut egress) {
-            Some(port) => *verdict = Verdict::Forward { port },
+            Some(port) => {
+                tally.leaves(port);
+                *verdict = Verdict::Forward { port };
+            }
             None => fact.usual = false,
         }
     }
+    tally
 }
 
 #[inline(always)]
@@ -171,15 +175,15 @@ fn leave<B: PacketBuf>(
     buf: &mut B,
     fact: &Fact,
     answer: u64,
-    last: &mut Option<(u64, Egress)>,
+    last: &mut Option<Egress>,
 ) -> Option<u8> {
     let Stages {
         shm, nat, now_ms, ..
     } = stages;
     let Fact { slot, packet, .. } = fact;
     let egress = match last {
-        Some((of, egress)) if *of == answer => egress,
-        _ => next_hop(shm, &stages.ports, answer, packet, last)?,
+        Some(egress) if egress.answer == answer => egress,
+        _ => next_hop(stages, answer, packet, last)?,
     };
     if packet.len > egress.mtu {
         return None;
@@ -211,22 +215,44 @@ fn leave<B: PacketBuf>(
     Some(egress.port)
 }
 
-/// The next hop of a FIB answer, remembered for the next packet if it is the same for all.
+/// Where packets leave.
+#[derive(Debug, Clone, Copy)]
+struct Egress {
+    /// The FIB's answer that leads there for every flow; no answer is as large as [`u64::MAX`].
+    answer: u64,
+    /// Index among all ports.
+    port: u8,
+    /// Largest IP packet the port sends, bytes.
+    mtu: u16,
+    /// Ethernet header of the frames.
+    header: [u8; ETH_LEN],
+}
+
+/// The next hop of a FIB answer, kept for the next packet.
 #[inline(never)]
 fn next_hop<'a>(
-    shm: &Worker,
-    ports: &Ports,
+    stages: &Stages,
     answer: u64,
     packet: &Packet,
-    last: &'a mut Option<(u64, Egress)>,
+    last: &'a mut Option<Egress>,
 ) -> Option<&'a Egress> {
-    let ports_word = u32::from(packet.src_port) << 16 | u32::from(packet.dst_port);
-    let hash = route::spread(packet.src, packet.dst, ports_word);
-    let (hop, is_member) = route::hop(shm.reader(), answer, hash);
-    let egress = route::neighbour(shm.reader(), ports, hop)?;
-    // No answer is this large: a member of a group is looked up for each packet.
-    let of = if is_member { u64::MAX } else { answer };
-    Some(&last.insert((of, egress)).1)
+    let reader = stages.shm.reader();
+    let named = route::named(answer);
+    let ports = u32::from(packet.src_port) << 16 | u32::from(packet.dst_port);
+    let hop = reader.member(named, route::spread(packet.src, packet.dst, ports));
+    let (port, dst) = reader.neighbour(hop)?;
+    let own = stages.ports.core(port).ok()?;
+    let mut header = [0; ETH_LEN];
+    // Two words that overlap: the second goes over the end of the first.
+    *header.first_chunk_mut()? = dst;
+    *header.last_chunk_mut()? = stages.ports.ipv4_source(port)?;
+    Some(last.insert(Egress {
+        // A member of a group is for this flow only.
+        answer: if hop == named { answer } else { u64::MAX },
+        port,
+        mtu: own.mtu,
+        header,
+    }))
 }
 
 #[inline(never)]

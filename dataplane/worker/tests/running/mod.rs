@@ -434,6 +434,7 @@ dataplane:
   workers: [0, {second}]
   idle_backoff_us: 100
   mbufs: 8192
+  routes: {{ ipv4: 65536, ipv6: 16384 }}
   eal: {{ hugepages: false, memory_mib: 256, file_prefix: {namespace} }}
   ports:
     - {{ name: access0, role: access, device: \"net_af_packet0,iface=acc,qpairs=2\", mtu: 1500 }}

@@ -67,7 +67,7 @@ impl Ranges {
     }
 
     /// As [`Self::is_elsewhere`], for the few addresses that share their first octet with one of our ranges.
-    #[inline(never)]
+    #[cold]
     fn is_elsewhere_after_all(&self, address: u32) -> bool {
         upstream(self, address).is_ok()
     }

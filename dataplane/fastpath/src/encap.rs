@@ -119,12 +119,7 @@ impl AccessHeader {
     /// Length of the headers of a session's frames.
     #[inline(always)]
     pub(crate) fn len(session: &SessionLine) -> usize {
-        let tags = match session.vlans() {
-            Vlans { s_vlan: None, .. } => 0,
-            Vlans { c_vlan: None, .. } => 1,
-            _ => 2,
-        };
-        ETH_LEN + TAG_LEN * tags + PPPOE_LEN + PPP_LEN
+        ETH_LEN + TAG_LEN * session.tags() + PPPOE_LEN + PPP_LEN
     }
 
     /// Fills `header`, which has the length of the session's headers, for a packet of `ip_len` bytes.

@@ -5,8 +5,6 @@
 //! neither ever walks further. The hash is seeded, since inside ports are the subscriber's choice.
 
 use bng_shm::{NatProtocol, PrivateTable, Reverse, SlotIndex};
-use foldhash::quality::FixedState;
-use std::hash::BuildHasher;
 use zerocopy::FromZeros;
 
 /// Buckets a key may live in (INV-TABLE-1).
@@ -149,7 +147,7 @@ pub(crate) struct NoRoom;
 pub(crate) struct ForwardTable {
     buckets: PrivateTable<Bucket>,
     mask: usize,
-    hasher: FixedState,
+    secret: [u64; 2],
     len: u32,
 }
 
@@ -162,7 +160,8 @@ impl ForwardTable {
         Self {
             buckets: PrivateTable::zeroed(count),
             mask: count - 1,
-            hasher: FixedState::with_seed(seed),
+            // Odd, so that no bit of a key is lost in the multiplication.
+            secret: [seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15 | 1],
             len: 0,
         }
     }
@@ -180,7 +179,9 @@ impl ForwardTable {
     /// The first bucket of a key; the generation in it does not matter.
     #[inline]
     pub(crate) fn home(&self, key: Key) -> u32 {
-        (self.hasher.hash_one(key.0 & HASHED) as usize & self.mask) as u32
+        let [mask, factor] = self.secret;
+        let wide = u128::from((key.0 & HASHED) ^ mask) * u128::from(factor);
+        ((wide as u64 ^ (wide >> 64) as u64) as usize & self.mask) as u32
     }
 
     /// Starts loading a home bucket.

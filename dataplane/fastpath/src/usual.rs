@@ -13,52 +13,14 @@ pub(crate) mod upstream;
 
 use bng_shm::{NatProtocol, Sender};
 use bng_wire::checksum::Delta;
-use bng_wire::ethernet::{ETH_LEN, ethertype, is_tpid};
+use bng_wire::ethernet::{ETH_LEN, TAG_LEN, ethertype, is_tpid};
 use bng_wire::ipv4::{IPV4_MIN_LEN, protocol};
 use bng_wire::l4::tcp_flag::{FIN, RST, SYN};
 use bng_wire::l4::{TCP_MIN_LEN, UDP_LEN};
-use bng_wire::pppoe::{PPP_LEN, PPPOE_LEN};
-use bng_wire::{EthHdr, MacAddr, U16, VlanHdr};
-use zerocopy::little_endian::{U32 as Le32, U64 as Le64};
+use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN, VERSION_TYPE};
+use bng_wire::{EthHdr, MacAddr, U16, U32, VlanHdr};
+use zerocopy::little_endian::U64 as Le64;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
-
-/// IPv4 header, and TCP header up to its control bits. The shortest frame on Ethernet has room for as much, also if the
-/// packet is a shorter UDP one and the frame has a tag.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct PacketHead {
-    /// Version, length, TOS, total length, identification, fragment.
-    first: Le64,
-    /// TTL, protocol, checksum, source.
-    second: Le64,
-    dst: Le32,
-    src_port: U16,
-    dst_port: U16,
-    /// UDP only.
-    udp_length: U16,
-    rest: [u8; 6],
-    /// TCP only: data offset in the upper half.
-    offset: u8,
-    /// TCP only.
-    flags: u8,
-}
-
-/// PPPoE session header, PPP protocol field and the packet.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct SessionHead {
-    /// Version and type, code, session id, length, PPP protocol.
-    first: Le64,
-    packet: PacketHead,
-}
-
-/// Ethernet header and the packet.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct CoreHead {
-    eth: EthHdr,
-    packet: PacketHead,
-}
 
 /// What a usual packet says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,124 +55,239 @@ impl Packet {
     }
 }
 
-/// What a session frame with a usual packet says.
+/// Words of a header that are the same in every usual frame to a port, and which of their bits.
+type Fixed = [Le64; 4];
+
+/// IPv4 header, and TCP header up to its control bits. The shortest frame on Ethernet has room for as much, also if the
+/// packet is a shorter UDP one and the frame has a tag.
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct PacketHead {
+    /// Version, header length, TOS, total length, identification, fragment.
+    first: Le64,
+    /// TTL, protocol, checksum, source.
+    second: Le64,
+    dst: U32,
+    src_port: U16,
+    dst_port: U16,
+    /// UDP only.
+    udp_length: U16,
+    rest: [u8; 6],
+    /// TCP only: data offset in the upper half.
+    offset: u8,
+    /// TCP only.
+    flags: u8,
+}
+
+/// A session frame from its addresses on, or, if it has tags, from four bytes per tag later on.
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct SessionHead {
+    dst: MacAddr,
+    src: MacAddr,
+    ethertype: U16,
+    version_code: U16,
+    session_id: U16,
+    length: U16,
+    protocol: U16,
+    packet: PacketHead,
+}
+
+/// Ethernet header and the packet.
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct CoreHead {
+    eth: EthHdr,
+    packet: PacketHead,
+}
+
+const fn word(bytes: [u8; 8]) -> Le64 {
+    Le64::from_bytes(bytes)
+}
+
+/// Whether a header has the fixed bits it must have. One comparison of 32 bytes.
+#[inline(always)]
+fn is_fixed(head: &Fixed, fixed: &Fixed, mask: &Fixed) -> bool {
+    let mut differences = 0;
+    for ((head, fixed), mask) in head.iter().zip(fixed).zip(mask) {
+        differences |= (head.get() ^ fixed.get()) & mask.get();
+    }
+    differences == 0
+}
+
+/// What a session frame says besides the packet in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SessionPacket {
-    pub(crate) session_id: u16,
-    pub(crate) sender: Sender,
-    /// Offset of the IPv4 header in the frame.
-    pub(crate) l3: u8,
-    pub(crate) packet: Packet,
+pub(crate) struct Session {
+    pub(crate) id: u16,
+    /// Length of the tags, bytes.
+    pub(crate) tags: u8,
 }
 
-/// The usual packet in a PPPoE session frame to `own`.
-#[inline(always)]
-pub(crate) fn session(data: &[u8], own: MacAddr) -> Option<SessionPacket> {
-    // Version 1, type 1, code 0 (session), and PPP protocol 0x0021 (IPv4).
-    const FIXED: u64 = 0xffff_0000_0000_ffff;
-    const SESSION: u64 = 0x2100_0000_0000_0011;
-    let (eth, rest) = EthHdr::ref_from_prefix(data).ok()?;
-    if eth.dst != own {
-        return None;
-    }
-    let (sender, l2, rest) = if eth.ethertype == U16::new(ethertype::PPPOE_SESSION) {
-        (Sender::new(eth.src.0, None, None), ETH_LEN, rest)
-    } else {
-        tagged(eth, rest)?
-    };
-    let (head, _) = SessionHead::ref_from_prefix(rest).ok()?;
-    let first = head.first.get();
-    let length = usize::from(((first >> 32) as u16).swap_bytes());
-    if first & FIXED != SESSION || length > rest.len() - PPPOE_LEN {
-        return None;
-    }
-    let packet = head.packet.read(length.checked_sub(PPP_LEN)?)?;
-    Some(SessionPacket {
-        session_id: ((first >> 16) as u16).swap_bytes(),
-        sender,
-        l3: (l2 + PPPOE_LEN + PPP_LEN) as u8,
-        packet,
-    })
+/// The usual session frames to a port.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionFrames {
+    own: MacAddr,
+    fixed: Fixed,
 }
 
-/// Sender, length of the link layer and what follows, of a session frame with one or two tags. A priority tag is not
-/// usual.
+impl SessionFrames {
+    /// EtherType, PPPoE version, type and code, PPP protocol; IPv4 version, header length, "more fragments" and offset.
+    const MASK: Fixed = [
+        word([0; 8]),
+        word([0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]),
+        word([0, 0, 0, 0, 0xff, 0xff, 0xff, 0]),
+        word([0, 0, 0, 0, 0x3f, 0xff, 0, 0]),
+    ];
+
+    pub(crate) const fn to_port(own: MacAddr) -> Self {
+        let [a, b] = ethertype::PPPOE_SESSION.to_be_bytes();
+        let [c, d] = pppoe::protocol::IPV4.to_be_bytes();
+        let fixed = [
+            word([0; 8]),
+            word([0, 0, 0, 0, a, b, VERSION_TYPE, pppoe::code::SESSION]),
+            word([0, 0, 0, 0, c, d, 0x45, 0]),
+            word([0; 8]),
+        ];
+        Self { own, fixed }
+    }
+
+    /// Reads a frame. What was found of one that is not usual means nothing.
+    #[inline(always)]
+    pub(crate) fn read(
+        &self,
+        data: &[u8],
+        sender: &mut Sender,
+        packet: &mut Packet,
+    ) -> Option<Session> {
+        let (head, _) = SessionHead::ref_from_prefix(data).ok()?;
+        if head.dst != self.own {
+            return None;
+        }
+        *sender = Sender::new(head.src.0, None, None);
+        if head.ethertype == U16::new(ethertype::PPPOE_SESSION) {
+            return self.read_from(data, 0, packet);
+        }
+        let (tagged, tags) = tagged(data)?;
+        *sender = tagged;
+        self.read_from(data.get(tags..)?, tags as u8, packet)
+    }
+
+    /// Reads what follows the addresses and tags.
+    #[inline(always)]
+    fn read_from(&self, rest: &[u8], tags: u8, packet: &mut Packet) -> Option<Session> {
+        let (head, _) = SessionHead::ref_from_prefix(rest).ok()?;
+        let (start, _) = Fixed::ref_from_prefix(rest).ok()?;
+        let length = i32::from(head.length.get());
+        let usual = length <= rest.len() as i32 - (ETH_LEN + PPPOE_LEN) as i32
+            && is_fixed(start, &self.fixed, &Self::MASK)
+            && head.packet.read(length - PPP_LEN as i32, packet);
+        let id = head.session_id.get();
+        usual.then_some(Session { id, tags })
+    }
+
+    /// Offset of the IPv4 header in a frame without tags.
+    pub(crate) const L3: usize = ETH_LEN + PPPOE_LEN + PPP_LEN;
+}
+
+/// Sender and length of the tags, of a session frame with one or two. A priority tag is not usual.
 #[inline(always)]
-fn tagged<'a>(eth: &EthHdr, rest: &'a [u8]) -> Option<(Sender, usize, &'a [u8])> {
+fn tagged(data: &[u8]) -> Option<(Sender, usize)> {
     const SESSION: U16 = U16::new(ethertype::PPPOE_SESSION);
+    let (eth, rest) = EthHdr::ref_from_prefix(data).ok()?;
     let (outer, rest) = VlanHdr::ref_from_prefix(rest).ok()?;
     let s_vlan = outer.tci.get() & 0x0fff;
     if !is_tpid(eth.ethertype.get()) || s_vlan == 0 {
         return None;
     }
     if outer.ethertype == SESSION {
-        return Some((Sender::new(eth.src.0, Some(s_vlan), None), ETH_LEN + 4, rest));
+        return Some((Sender::new(eth.src.0, Some(s_vlan), None), TAG_LEN));
     }
-    let (inner, rest) = VlanHdr::ref_from_prefix(rest).ok()?;
+    let (inner, _) = VlanHdr::ref_from_prefix(rest).ok()?;
     let c_vlan = inner.tci.get() & 0x0fff;
     if !is_tpid(outer.ethertype.get()) || inner.ethertype != SESSION || c_vlan == 0 {
         return None;
     }
     let sender = Sender::new(eth.src.0, Some(s_vlan), Some(c_vlan));
-    Some((sender, ETH_LEN + 8, rest))
+    Some((sender, 2 * TAG_LEN))
 }
 
-/// The usual packet in an untagged frame to `own`.
-#[inline(always)]
-pub(crate) fn core(data: &[u8], own: MacAddr) -> Option<Packet> {
-    let (head, _) = CoreHead::ref_from_prefix(data).ok()?;
-    if head.eth.ethertype != U16::new(ethertype::IPV4) || head.eth.dst != own {
-        return None;
+/// The usual frames from the core to a port.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CoreFrames {
+    fixed: Fixed,
+}
+
+impl CoreFrames {
+    /// Destination, EtherType, IPv4 version, header length, "more fragments" and offset.
+    const MASK: Fixed = [
+        word([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+        word([0, 0, 0, 0, 0xff, 0xff, 0xff, 0]),
+        word([0, 0, 0, 0, 0x3f, 0xff, 0, 0]),
+        word([0; 8]),
+    ];
+
+    pub(crate) const fn to_port(own: MacAddr) -> Self {
+        let [a, b, c, d, e, f] = own.0;
+        let [g, h] = ethertype::IPV4.to_be_bytes();
+        let fixed = [
+            word([a, b, c, d, e, f, 0, 0]),
+            word([0, 0, 0, 0, g, h, 0x45, 0]),
+            word([0; 8]),
+            word([0; 8]),
+        ];
+        Self { fixed }
     }
-    head.packet.read(data.len() - ETH_LEN)
+
+    /// Reads a frame; false if it is not usual, and then what was found means nothing.
+    #[inline(always)]
+    pub(crate) fn read(&self, data: &[u8], packet: &mut Packet) -> bool {
+        let Ok((head, _)) = CoreHead::ref_from_prefix(data) else {
+            return false;
+        };
+        let Ok((start, _)) = Fixed::ref_from_prefix(data) else {
+            return false;
+        };
+        is_fixed(start, &self.fixed, &Self::MASK) && head.packet.read((data.len() - ETH_LEN) as i32, packet)
+    }
 }
 
 impl PacketHead {
-    /// The packet, for which `have` bytes are there.
+    /// Reads the packet, for which `have` bytes are there. Version and fragment have been looked at.
     ///
     /// UDP and TCP go the same way: which of them the next packet is would be a guess.
     #[inline(always)]
-    fn read(&self, have: usize) -> Option<Packet> {
-        // Version 4, header of 20 bytes, neither "more fragments" nor an offset.
-        const FIXED: u64 = 0xff3f_0000_0000_00ff;
-        const USUAL: u64 = 0x45;
+    fn read(&self, have: i32, packet: &mut Packet) -> bool {
         let (first, second) = (self.first.get(), self.second.get());
-        let len = ((first >> 16) as u16).swap_bytes();
         // Two 64-bit words and a carry are the shortest way to sum 20 bytes. A sum of all ones is the same in either
         // byte order (RFC 1071 section 2 (B)); it folds to that if it is a multiple of 2^16 - 1 other than 0.
         let (sum, carry) = first.overflowing_add(second);
-        let sum = (sum >> 32)
-            + (sum & 0xffff_ffff)
-            + u64::from(self.dst.get())
-            + u64::from(carry);
+        let dst = u32::from_ne_bytes(self.dst.to_bytes());
+        let sum = (sum >> 32) + (sum & 0xffff_ffff) + u64::from(dst) + u64::from(carry);
+        if !sum.is_multiple_of(0xffff) {
+            return false;
+        }
         let (ttl, proto) = (second as u8, (second >> 8) as u8);
-        let is_tcp = proto == protocol::TCP;
-        if first & FIXED != USUAL
-            || usize::from(len) > have
-            || ttl <= 1
-            || !(is_tcp || proto == protocol::UDP)
-            || !sum.is_multiple_of(0xffff)
-        {
-            return None;
-        }
-        let (l4_len, l4_min, marks) = if is_tcp {
-            let header_len = u16::from(self.offset >> 4) * 4;
-            (header_len, TCP_MIN_LEN as u16, self.flags & (SYN | FIN | RST))
+        packet.src = ((second >> 32) as u32).swap_bytes();
+        packet.dst = self.dst.get();
+        packet.src_port = self.src_port.get();
+        packet.dst_port = self.dst_port.get();
+        packet.len = ((first >> 16) as u16).swap_bytes();
+        packet.is_tcp = proto == protocol::TCP;
+        let (udp_len, offset) = (self.udp_length.get(), self.offset);
+        let marks = self.flags & (SYN | FIN | RST);
+        let (l4_len, l4_min, odd) = if packet.is_tcp {
+            (i32::from(offset >> 4) * 4, TCP_MIN_LEN as i32, marks)
         } else {
-            (self.udp_length.get(), UDP_LEN as u16, 0)
+            (i32::from(udp_len), UDP_LEN as i32, proto ^ protocol::UDP)
         };
-        let end = u32::from(l4_len) + IPV4_MIN_LEN as u32;
-        if l4_len < l4_min || end > u32::from(len) || marks != 0 {
-            return None;
-        }
-        Some(Packet {
-            src: ((second >> 32) as u32).swap_bytes(),
-            dst: self.dst.get().swap_bytes(),
-            len,
-            src_port: self.src_port.get(),
-            dst_port: self.dst_port.get(),
-            is_tcp,
-        })
+        // What is missing anywhere makes one of these negative; so it is one branch.
+        let len = i32::from(packet.len);
+        let missing = (have - len)
+            | (len - IPV4_MIN_LEN as i32 - l4_len)
+            | (l4_len - l4_min)
+            | (i32::from(ttl) - 2)
+            | -i32::from(odd);
+        missing >= 0
     }
 }
 
@@ -225,11 +302,16 @@ fn update_checksum(l4: &mut [u8], is_tcp: bool, changed: Delta) {
     };
     let old = u16::from_be_bytes(*field);
     let mut new = changed.apply(old);
-    // UDP: zero means none, and stays; a computed zero is sent as all ones (RFC 768).
-    if !is_tcp & ((old == 0) | (new == 0)) {
-        new = if old == 0 { 0 } else { 0xffff };
+    if (old == 0 || new == 0) && !is_tcp {
+        new = udp_zero(old);
     }
     *field = new.to_be_bytes();
+}
+
+/// UDP: zero means none, and stays; a computed zero is sent as all ones (RFC 768).
+#[cold]
+const fn udp_zero(old: u16) -> u16 {
+    if old == 0 { 0 } else { 0xffff }
 }
 
 #[cfg(test)]
@@ -239,8 +321,6 @@ mod tests {
     use bng_wire::VlanStack;
     use bng_wire::VlanTag;
     use proptest::prelude::*;
-
-    use bng_wire::pppoe;
 
     use super::*;
     use crate::ports::{Port, PortRole};
@@ -284,7 +364,20 @@ mod tests {
         usual.then_some(found)
     }
 
-    fn session_by_parsers(frame: &[u8]) -> Option<SessionPacket> {
+    fn session(frame: &[u8]) -> Option<(Session, Sender, Packet)> {
+        let (mut sender, mut packet) = (Sender::default(), Packet::EMPTY);
+        let frames = SessionFrames::to_port(OWN);
+        let session = frames.read(frame, &mut sender, &mut packet)?;
+        Some((session, sender, packet))
+    }
+
+    fn core(frame: &[u8]) -> Option<Packet> {
+        let mut packet = Packet::EMPTY;
+        let usual = CoreFrames::to_port(OWN).read(frame, &mut packet);
+        usual.then_some(packet)
+    }
+
+    fn session_by_parsers(frame: &[u8]) -> Option<(Session, Sender, Packet)> {
         let buf = TestBuf::new(0, frame);
         let (link, rest) = classify::access(&buf, &port(PortRole::Access { index: 0 })).ok()?;
         let (ppp, l3) = decap::session(&link, rest).ok()?;
@@ -293,12 +386,12 @@ mod tests {
         }
         let packet = ip::check(ppp.payload, l3).ok()?;
         let bytes = ppp.payload.get(..usize::from(packet.len))?;
-        Some(SessionPacket {
-            session_id: ppp.session_id,
-            sender: session::sender(&link),
-            l3: l3 as u8,
-            packet: as_usual(bytes, &packet, Direction::Upstream)?,
-        })
+        let session = Session {
+            id: ppp.session_id,
+            tags: link.tags.wire_len() as u8,
+        };
+        let sender = session::sender(&link);
+        Some((session, sender, as_usual(bytes, &packet, Direction::Upstream)?))
     }
 
     fn core_by_parsers(frame: &[u8]) -> Option<Packet> {
@@ -342,12 +435,12 @@ mod tests {
     fn usual_packets_are_taken() {
         let (up, down) = frames();
         for frame in up {
-            let found = session(&frame, OWN);
+            let found = session(&frame);
             assert!(found.is_some());
             assert_eq!(found, session_by_parsers(&frame));
         }
         for frame in down {
-            let found = core(&frame, OWN);
+            let found = core(&frame);
             assert!(found.is_some());
             assert_eq!(found, core_by_parsers(&frame));
         }
@@ -402,12 +495,12 @@ mod tests {
                 let room = bng_wire::ethernet::parse(&frame).is_ok_and(|link| {
                     link.tags.iter().all(|tag| tag.vid() != 0) && frame.len() >= link.payload + 42
                 });
-                same(session(&frame, OWN), by_parsers, room);
+                same(session(&frame), by_parsers, room);
             }
             let frame = change(which.get(&down));
             for l3 in [0, ETH_LEN] {
                 let frame = with_checksum(frame.clone(), l3);
-                same(core(&frame, OWN), core_by_parsers(&frame), frame.len() >= 48);
+                same(core(&frame), core_by_parsers(&frame), frame.len() >= 48);
             }
         }
     }

@@ -267,13 +267,27 @@ impl SessionLine {
     #[inline(always)]
     #[must_use]
     pub const fn nat(&self) -> Option<PortBlock> {
-        let block = PortBlock {
+        let block = self.block();
+        if block.size == 0 { None } else { Some(block) }
+    }
+
+    /// As [`Session::nat`]; a block of size 0 when there is none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn block(&self) -> PortBlock {
+        PortBlock {
             address: Ipv4Addr::from_bits(self.words[2] as u32),
             address_index: (self.words[3] >> 16) as u16,
             first_port: (self.words[3] >> 48) as u16,
             size: (self.words[3] >> 32) as u16,
-        };
-        if block.size == 0 { None } else { Some(block) }
+        }
+    }
+
+    /// How many VLAN tags the session's frames have.
+    #[inline(always)]
+    #[must_use]
+    pub const fn tags(&self) -> usize {
+        (self.words[0] >> 63) as usize + (self.words[1] >> 63) as usize
     }
 
     /// As [`Session::policy`].
@@ -464,11 +478,13 @@ impl SessionStats {
     /// process keeps CLOCK_MONOTONIC) would only lengthen the wait by the difference.
     #[inline(always)]
     pub(crate) fn conforms(&self, which: Policed, meter: Meter, ns: u64, now_ns: u64) -> bool {
+        if meter.cost == 0 {
+            return true;
+        }
         let arrival = &self.arrivals[which as usize];
-        // Not limited: a meter without cost takes no time, and its burst is 0 too.
-        let from = arrival.load(Ordering::Relaxed).max(now_ns);
-        let next = from.saturating_add(ns);
-        let conforms = next - now_ns <= meter.burst_ns || meter.cost == 0;
+        // No meter takes so long that this overflows.
+        let next = arrival.load(Ordering::Relaxed).max(now_ns).wrapping_add(ns);
+        let conforms = next.wrapping_sub(now_ns) <= meter.burst_ns;
         if conforms {
             arrival.store(next, Ordering::Relaxed);
         }

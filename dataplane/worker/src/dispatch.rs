@@ -1,11 +1,42 @@
 //! What becomes of a burst after the stages: every frame goes where its verdict says.
 
+use crate::fib_mirror::RteFib;
+use crate::frame::Frame;
 use crate::host::HostBell;
 use crate::tx::TxPort;
-use bng_fastpath::{BURST, Punt, Verdict};
+use bng_fastpath::{BURST, FastPath, Origin, PortRole, Punt, Verdict};
 use bng_shm::{Counter, FrameMeta, PuntClass, Worker};
 use rte_rs::{Burst, Mbuf, Producer};
 use std::sync::Arc;
+
+/// What becomes of the frames of a burst.
+#[derive(Debug)]
+pub struct Verdicts {
+    /// The verdict of each.
+    pub each: [Verdict; BURST],
+    /// The port, if all are forwarded to one, as most bursts are.
+    pub all_to: Option<u8>,
+}
+
+impl Verdicts {
+    /// Runs the stages over a burst of one direction.
+    #[inline]
+    pub fn of(
+        fast: &mut FastPath,
+        fib: &RteFib,
+        role: PortRole,
+        burst: &mut Burst<BURST>,
+        origin: Origin,
+    ) -> Self {
+        let mut each = [Verdict::Drop(Counter::NotForUs); BURST];
+        let frames = Frame::of_burst(burst);
+        let all_to = match role {
+            PortRole::Access { .. } => fast.upstream(fib, frames, &mut each, origin),
+            PortRole::Core => fast.downstream(frames, &mut each, origin),
+        };
+        Self { each, all_to }
+    }
+}
 
 /// Ways out of a worker, apart from the shared memory.
 #[derive(Debug)]
@@ -53,13 +84,19 @@ impl Outlets {
     pub fn dispatch(
         &mut self,
         burst: &mut Burst<BURST>,
-        verdicts: &[Verdict; BURST],
+        verdicts: &Verdicts,
         shm: &mut Worker,
         now_ms: u64,
     ) {
+        if let Some(port) = verdicts.all_to
+            && let Some(tx) = self.tx.get_mut(usize::from(port))
+        {
+            tx.send(burst, shm);
+            return;
+        }
         let mut done: Burst<BURST> = Burst::new();
         let mut for_host: Burst<BURST> = Burst::new();
-        for (mbuf, verdict) in burst.drain(..).zip(verdicts) {
+        for (mbuf, verdict) in burst.drain(..).zip(&verdicts.each) {
             match *verdict {
                 Verdict::Forward { port } => self.send(port, mbuf, shm),
                 Verdict::Drop(_) => done.push(mbuf),

@@ -1,11 +1,10 @@
 //! The poll loop of one worker.
 
 use crate::backoff::Backoff;
-use crate::dispatch::Outlets;
+use crate::dispatch::{Outlets, Verdicts};
 use crate::fib_mirror::RteFib;
-use crate::frame::Frame;
 use crate::host::TwinError;
-use bng_fastpath::{BURST, FastPath, Origin, PortRole, Settings, Verdict};
+use bng_fastpath::{BURST, FastPath, Origin, PortRole, Settings};
 use bng_shm::{
     Counter, FRAME_MAX, InjectedFrame, SessionState, Take, Worker, monotonic_ms, monotonic_ns,
 };
@@ -182,7 +181,7 @@ impl Poller {
                 bytes += mbuf.len() as u64;
             }
             let frames = burst.len() as u64;
-            let verdicts = process(&mut self.fast, &self.fib, rx.role, &mut burst, Origin::Port);
+            let verdicts = Verdicts::of(&mut self.fast, &self.fib, rx.role, &mut burst, Origin::Port);
             let shm = self.fast.shm_mut();
             let (packets, octets) = match rx.role {
                 PortRole::Access { .. } => (Counter::RxAccess, Counter::RxAccessBytes),
@@ -215,7 +214,7 @@ impl Poller {
                     .take_while(|mbuf| role_of(&self.roles, mbuf) == role)
                     .count();
                 let mut part: Burst<BURST> = burst.drain(..run).collect();
-                let verdicts = process(
+                let verdicts = Verdicts::of(
                     &mut self.fast,
                     &self.fib,
                     role,
@@ -313,22 +312,4 @@ fn role_of(roles: &[PortRole], mbuf: &Mbuf) -> PortRole {
         .get(usize::from(mbuf.port()))
         .copied()
         .unwrap_or(PortRole::Core)
-}
-
-/// Runs the stages over a burst of one direction.
-#[inline]
-fn process(
-    fast: &mut FastPath,
-    fib: &RteFib,
-    role: PortRole,
-    burst: &mut Burst<BURST>,
-    origin: Origin,
-) -> [Verdict; BURST] {
-    let mut verdicts = [Verdict::Drop(Counter::NotForUs); BURST];
-    let frames = Frame::of_burst(burst);
-    match role {
-        PortRole::Access { .. } => fast.upstream(fib, frames, &mut verdicts, origin),
-        PortRole::Core => fast.downstream(frames, &mut verdicts, origin),
-    }
-    verdicts
 }

@@ -3,7 +3,7 @@
 //! Pass 1 parses and prefetches the reverse mapping, pass 2 reads it and prefetches the session, pass 3 looks whether
 //! everything is there and only then changes anything.
 
-use bng_shm::{BlockOwner, Policed, PoolRange, RangeKind, Reverse, SlotIndex};
+use bng_shm::{BlockOwner, PoolRange, RangeKind, Reverse, SlotIndex};
 use bng_wire::checksum::Delta;
 use bng_wire::ethernet::ETH_LEN;
 use bng_wire::{Ipv4Hdr, U16};
@@ -14,7 +14,7 @@ use crate::burst::{AHEAD, Burst, Tally};
 use crate::downstream::leads_to;
 use crate::encap::AccessHeader;
 use crate::nat_port::in_block;
-use crate::usual::{self, Packet};
+use crate::usual::{self, CoreFrames, Packet};
 use crate::verdict::Verdict;
 use crate::worker::Stages;
 
@@ -23,33 +23,25 @@ use crate::worker::Stages;
 pub(crate) struct Fact {
     /// Usual so far.
     pub(crate) usual: bool,
+    /// The destination is a NAT pool's address, else a routed subscriber's.
+    is_nat: bool,
+    /// Dense index of a NAT pool's address.
+    address_index: u16,
     packet: Packet,
-    /// Dense index of a NAT pool's address; `None` for a routed subscriber's.
-    address_index: Option<u16>,
     // From here on: pass 2.
     slot: SlotIndex,
-    inside: Inside,
-}
-
-/// Whom the destination leads to.
-#[derive(Debug, Clone, Copy)]
-enum Inside {
-    /// By a mapping.
-    Nat(Reverse),
-    /// A routed subscriber.
-    Routed(BlockOwner),
+    /// The reverse mapping, as it lies in the table, or the generation of a routed subscriber's session.
+    inside: u64,
 }
 
 impl Fact {
     pub(crate) const EMPTY: Self = Self {
         usual: false,
+        is_nat: false,
+        address_index: 0,
         packet: Packet::EMPTY,
-        address_index: None,
         slot: SlotIndex(0),
-        inside: Inside::Routed(BlockOwner {
-            slot: SlotIndex(0),
-            generation: 0,
-        }),
+        inside: 0,
     };
 }
 
@@ -80,16 +72,22 @@ fn parse<B: PacketBuf>(stages: &Stages, bufs: &[B], facts: &mut [Fact; BURST]) {
         fact.usual = false;
         if buf.port() != port {
             port = buf.port();
-            core = stages.ports.core(port).ok();
+            core = frames_of(stages, port);
         }
-        if let Some(own) = core
-            && buf.is_contiguous()
-            && let Some(packet) = usual::core(buf.data(), own.mac)
-        {
-            fact.packet = packet;
+        let Some(frames) = &core else {
+            continue;
+        };
+        if buf.is_contiguous() && frames.read(buf.data(), &mut fact.packet) {
             fact.usual = target(stages, fact, &mut range).is_some();
         }
     }
+}
+
+/// The frames to a core port.
+#[cold]
+fn frames_of(stages: &Stages, port: u8) -> Option<CoreFrames> {
+    let own = stages.ports.core(port).ok()?;
+    Some(CoreFrames::to_port(own.mac))
 }
 
 /// What the destination is to us.
@@ -111,14 +109,14 @@ fn target<'a>(
         RangeKind::Nat => {
             // Dense indices fit 16 bits (Capacities); a base that is nonsense finds nobody's mapping.
             let index = range.base.wrapping_add(dst - range.first.to_bits()) as u16;
-            fact.address_index = Some(index);
+            (fact.is_nat, fact.address_index) = (true, index);
             let protocol = fact.packet.protocol();
             stages
                 .shm
                 .prefetch_reverse(index, protocol, fact.packet.dst_port);
         }
         RangeKind::Routed => {
-            fact.address_index = None;
+            fact.is_nat = false;
             stages.shm.reader().prefetch_framed(range, dst.into());
         }
         RangeKind::Subscriber => return None,
@@ -140,14 +138,15 @@ fn find(stages: &Stages, count: usize, facts: &mut [Fact; BURST]) {
 fn owned(stages: &Stages, fact: &mut Fact) -> Option<()> {
     let shm = &stages.shm;
     let packet = &fact.packet;
-    fact.inside = match fact.address_index {
-        Some(index) => Inside::Nat(shm.reverse(index, packet.protocol(), packet.dst_port)?),
-        None => Inside::Routed(framed_owner(stages, packet.dst)?),
-    };
-    fact.slot = match &fact.inside {
-        Inside::Nat(entry) => entry.slot,
-        Inside::Routed(owner) => owner.slot,
-    };
+    if fact.is_nat {
+        let (index, port) = (fact.address_index, packet.dst_port);
+        fact.inside = shm.reverse_word(index, packet.protocol(), port);
+        fact.slot = Reverse::unpack(fact.inside)?.slot;
+    } else {
+        let owner = framed_owner(stages, packet.dst)?;
+        fact.inside = u64::from(owner.generation);
+        fact.slot = owner.slot;
+    }
     if shm.reader().owner(fact.slot) != Some(shm.index()) {
         return None;
     }
@@ -155,7 +154,7 @@ fn owned(stages: &Stages, fact: &mut Fact) -> Option<()> {
     Some(())
 }
 
-#[inline(never)]
+#[cold]
 fn framed_owner(stages: &Stages, dst: u32) -> Option<BlockOwner> {
     let range = stages.ranges.find(dst)?;
     stages.shm.reader().framed_owner(range, dst.into())
@@ -205,21 +204,26 @@ fn leave<B: PacketBuf>(
     let Stages { shm, nat, .. } = stages;
     let Fact { slot, packet, .. } = fact;
     let session = shm.reader().open_session(*slot, shm.index())?;
-    let (dst, dst_port) = match &fact.inside {
-        Inside::Nat(entry) => {
-            let lives = entry.generation == Reverse::generation_bits(session.generation())
-                && entry.inbound_seen
-                && !nat.timers.expired(packet.protocol(), entry, nat.tick);
-            let block = session.nat()?;
-            if !lives || !in_block(&block, fact.address_index?, packet.dst_port) {
-                return None;
-            }
-            (session.framed_ip(), entry.inside_port)
+    let (dst, dst_port) = if fact.is_nat {
+        let entry = Reverse::unpack(fact.inside)?;
+        if entry.generation != Reverse::generation_bits(session.generation())
+            || !entry.inbound_seen
+            || entry.closing
+            || nat.timers.expired(packet.protocol(), &entry, nat.tick)
+            || !in_block(&session.block(), fact.address_index, packet.dst_port)
+        {
+            return None;
         }
-        Inside::Routed(owner) if leads_to(owner, &session, packet.dst) => {
-            (packet.dst, packet.dst_port)
+        (session.framed_ip(), entry.inside_port)
+    } else {
+        let owner = BlockOwner {
+            slot: *slot,
+            generation: fact.inside as u32,
+        };
+        if !leads_to(&owner, &session, packet.dst) {
+            return None;
         }
-        Inside::Routed(_) => return None,
+        (packet.dst, packet.dst_port)
     };
     if packet.len > session.mtu() || dst == 0 {
         return None;
@@ -233,24 +237,27 @@ fn leave<B: PacketBuf>(
             last.insert((index, port, AccessHeader::of_port(own.mac)))
         }
     };
-    let len = u64::from(packet.len);
-    if !shm.conforms(*slot, Policed::Down, policy.down(), len, stages.now_ns) {
-        return None;
-    }
-    // From here on things change, unless there is no headroom; then the general way says so, and that a packet which is
-    // dropped anyway was metered twice does not matter.
     let header_len = AccessHeader::len(&session);
-    if !buf.reframe(
-        ETH_LEN as isize - header_len as isize,
-        header_len + usize::from(packet.len),
-    ) {
+    let front = header_len - ETH_LEN;
+    if !buf.reframe(-(front as isize), header_len + usize::from(packet.len)) {
         return None;
     }
+    if !shm.pass_down(*slot, policy.down(), u64::from(packet.len), stages.now_ns) {
+        back(buf, front);
+        return None;
+    }
+    // From here on things change.
     let (head, rest) = buf.data_mut().split_at_mut_checked(header_len)?;
     header.write(head, &session, slot.session_id(), packet.len);
     rewrite(rest, packet, dst, dst_port);
-    shm.count_down(*slot, len);
     Some(*port)
+}
+
+/// Takes the room for the new header back; only padding is lost.
+#[cold]
+fn back<B: PacketBuf>(buf: &mut B, front: usize) {
+    let len = buf.data().len().saturating_sub(front);
+    buf.reframe(front as isize, len);
 }
 
 /// IPv4 header and ports.

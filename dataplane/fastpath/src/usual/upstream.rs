@@ -1,9 +1,11 @@
 //! Usual packets upstream, a burst at a time.
 //!
-//! Pass 1 parses and prefetches the session, pass 2 checks and prefetches the NAT bucket and the counters, the route
-//! look-up takes the whole burst at once, pass 3 looks whether everything is there and only then changes anything.
+//! Pass 1 parses and prefetches the session, pass 2 checks and prefetches the NAT bucket, the route look-up takes the whole
+//! burst at once, pass 3 looks whether everything is there and only then changes anything.
 
-use bng_shm::{Meter, Policed, PortBlock, RangeKind, Reverse, Sender, SlotIndex};
+use std::net::Ipv4Addr;
+
+use bng_shm::{PolicyId, PortBlock, RangeKind, Reverse, Sender, SlotIndex};
 use bng_wire::checksum::Delta;
 use bng_wire::ethernet::ETH_LEN;
 use bng_wire::{Ipv4Hdr, U16};
@@ -15,41 +17,47 @@ use crate::fib::Fib4;
 use crate::nat_port::in_block;
 use crate::nat_table::Key;
 use crate::route;
-use crate::usual::{self, Packet};
+use crate::usual::{self, Packet, SessionFrames};
 use crate::verdict::Verdict;
 use crate::worker::Stages;
 
-/// The facts of one packet.
+/// The facts of one packet, one cache line of them.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 pub(crate) struct Fact {
     /// Usual so far.
     pub(crate) usual: bool,
-    /// Offset of the IPv4 header in the frame.
-    l3: u8,
+    /// Length of the tags, bytes.
+    tags: u8,
     slot: SlotIndex,
     sender: Sender,
     packet: Packet,
-    /// The mapping's key but for the generation, and its home bucket.
+    /// The mapping's key, in pass 1 without the generation, and its home bucket.
     key: Key,
     home: u32,
     // From here on: pass 2.
-    block: Option<PortBlock>,
-    meter: Meter,
+    policy: PolicyId,
+    /// Of size 0 for a routed session.
+    block: PortBlock,
 }
+
+const _: () = assert!(size_of::<Fact>() == 64);
 
 impl Fact {
     pub(crate) const EMPTY: Self = Self {
         usual: false,
-        l3: 0,
+        tags: 0,
         slot: SlotIndex(0),
         sender: Sender::new([0; 6], None, None),
         packet: Packet::EMPTY,
         key: Key::EMPTY,
         home: 0,
-        block: None,
-        meter: Meter {
-            cost: 0,
-            burst_ns: 0,
+        policy: PolicyId(0),
+        block: PortBlock {
+            address: Ipv4Addr::UNSPECIFIED,
+            address_index: 0,
+            first_port: 0,
+            size: 0,
         },
     };
 }
@@ -87,23 +95,30 @@ fn parse<B: PacketBuf>(stages: &Stages, bufs: &[B], facts: &mut [Fact; BURST]) {
         fact.usual = false;
         if buf.port() != port {
             port = buf.port();
-            access = stages.ports.access(port).ok();
+            access = frames_of(stages, port);
         }
-        if let Some((own, index)) = access
-            && buf.is_contiguous()
-            && let Some(found) = usual::session(buf.data(), own.mac)
+        let Some((frames, index)) = &access else {
+            continue;
+        };
+        let Fact { sender, packet, .. } = fact;
+        if buf.is_contiguous()
+            && let Some(session) = frames.read(buf.data(), sender, packet)
         {
-            fact.usual = true;
-            fact.l3 = found.l3;
-            fact.slot = SlotIndex::new(index, found.session_id);
+            fact.tags = session.tags;
+            fact.slot = SlotIndex::new(*index, session.id);
             stages.shm.reader().prefetch_session(fact.slot);
-            fact.sender = found.sender;
-            fact.packet = found.packet;
-            let packet = &fact.packet;
             fact.key = Key::new(fact.slot, 0, packet.protocol(), packet.src_port);
             fact.home = stages.nat.table.home(fact.key);
+            fact.usual = true;
         }
     }
+}
+
+/// The frames to an access port, and its index among access ports.
+#[cold]
+fn frames_of(stages: &Stages, port: u8) -> Option<(SessionFrames, u8)> {
+    let (own, index) = stages.ports.access(port).ok()?;
+    Some((SessionFrames::to_port(own.mac), index))
 }
 
 /// Pass 2: session, source and destination address, policy.
@@ -124,21 +139,23 @@ fn check(
 
 #[inline(always)]
 fn passes(stages: &Stages, fact: &mut Fact) -> Option<()> {
+    stages.nat.table.prefetch(fact.home);
     let reader = stages.shm.reader();
     let session = reader.open_session(fact.slot, stages.shm.index())?;
     let Packet { src, dst, .. } = fact.packet;
     // A session without an IPv4 address has 0.0.0.0, which is nobody's source.
-    let from_there = session.is_from(fact.sender) && session.framed_ip() == src && src != 0;
-    if !from_there || dst == session.gateway_ip() || !stages.ranges.is_elsewhere(dst) {
+    if !session.is_from(fact.sender)
+        || session.framed_ip() != src
+        || src == 0
+        || dst == session.gateway_ip()
+        || !stages.ranges.is_elsewhere(dst)
+    {
         return None;
     }
-    let policy = reader.policy_line(session.policy())?;
-    fact.meter = policy.up();
-    fact.block = session.nat();
+    fact.policy = session.policy();
+    fact.block = session.block();
     let generation = Reverse::generation_bits(session.generation());
     fact.key = fact.key.of_generation(generation);
-    stages.nat.table.prefetch(fact.home);
-    reader.prefetch_stats(fact.slot);
     Some(())
 }
 
@@ -153,8 +170,27 @@ fn forward<B: PacketBuf>(
     let mut tally = Tally::default();
     // Most bursts leave by few next hops.
     let mut egress = None;
-    let packets = burst.iter_mut().zip(facts.iter_mut().zip(answers));
-    for ((buf, verdict), (fact, answer)) in packets {
+    let count = burst.bufs.len();
+    let ahead = |fact: &Fact| {
+        if fact.usual {
+            stages.shm.reader().prefetch_stats(fact.slot);
+        }
+    };
+    facts.iter().take(AHEAD.min(count)).for_each(ahead);
+    for at in 0..count.min(BURST) {
+        if at + AHEAD < count
+            && let Some(fact) = facts.get(at + AHEAD)
+        {
+            ahead(fact);
+        }
+        let (Some(fact), Some(answer), Some(buf), Some(verdict)) = (
+            facts.get_mut(at),
+            answers.get(at),
+            burst.bufs.get_mut(at),
+            burst.verdicts.get_mut(at),
+        ) else {
+            break;
+        };
         if !fact.usual {
             continue;
         }
@@ -178,9 +214,18 @@ fn leave<B: PacketBuf>(
     last: &mut Option<Egress>,
 ) -> Option<u8> {
     let Stages {
-        shm, nat, now_ms, ..
+        shm,
+        nat,
+        now_ns,
+        now_ms,
+        ..
     } = stages;
-    let Fact { slot, packet, .. } = fact;
+    let Fact {
+        slot,
+        packet,
+        block,
+        ..
+    } = fact;
     let egress = match last {
         Some(egress) if egress.answer == answer => egress,
         _ => next_hop(stages, answer, packet, last)?,
@@ -188,30 +233,30 @@ fn leave<B: PacketBuf>(
     if packet.len > egress.mtu {
         return None;
     }
-    let (src, src_port) = match &fact.block {
-        Some(block) => {
-            let mapping = nat.table.find(fact.home, fact.key)?;
-            let lives = in_block(block, mapping.address_index, mapping.outside_port)
-                && mapping.last_seen == nat.tick;
-            if !lives {
-                return None;
-            }
-            (block.address.to_bits(), mapping.outside_port)
+    let (src, src_port) = if block.size != 0 {
+        let mapping = nat.table.find(fact.home, fact.key)?;
+        if !in_block(block, mapping.address_index, mapping.outside_port)
+            || mapping.last_seen != nat.tick
+        {
+            return None;
         }
-        None if is_routed(stages, packet.src) => (packet.src, packet.src_port),
-        None => return None,
+        (block.address.to_bits(), mapping.outside_port)
+    } else if is_routed(stages, packet.src) {
+        (packet.src, packet.src_port)
+    } else {
+        return None;
     };
-    let len = u64::from(packet.len);
-    if !shm.conforms(*slot, Policed::Up, fact.meter, len, stages.now_ns) {
+    let policy = shm.reader().policy_line(fact.policy)?;
+    let len = packet.len;
+    let now = (*now_ns, *now_ms);
+    // From here on things change.
+    if !shm.pass_up(*slot, policy.up(), u64::from(len), now) {
         return None;
     }
-    // From here on things change.
-    buf.reframe(
-        fact.l3 as isize - ETH_LEN as isize,
-        ETH_LEN + usize::from(packet.len),
-    );
-    rewrite(buf.data_mut(), packet, src, src_port, egress);
-    shm.count_up(*slot, len, *now_ms);
+    let front = SessionFrames::L3 - ETH_LEN + usize::from(fact.tags);
+    if buf.reframe(front as isize, ETH_LEN + usize::from(len)) {
+        rewrite(buf.data_mut(), packet, src, src_port, egress);
+    }
     Some(egress.port)
 }
 
@@ -229,7 +274,7 @@ struct Egress {
 }
 
 /// The next hop of a FIB answer, kept for the next packet.
-#[inline(never)]
+#[cold]
 fn next_hop<'a>(
     stages: &Stages,
     answer: u64,
@@ -255,7 +300,7 @@ fn next_hop<'a>(
     }))
 }
 
-#[inline(never)]
+#[cold]
 fn is_routed(stages: &Stages, src: u32) -> bool {
     let range = stages.ranges.find(src);
     range.is_some_and(|range| range.kind == RangeKind::Routed)

@@ -3,9 +3,8 @@
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result, bail};
-use bng_dataplane::dispatch::Outlets;
+use bng_dataplane::dispatch::{Outlets, Verdicts};
 use bng_dataplane::fib_mirror::{FibMirror, RteFib};
-use bng_dataplane::frame::Frame;
 use bng_dataplane::host::HostBell;
 use bng_dataplane::tx::TxPort;
 use bng_fastpath::{BURST, FastPath, NatTimers, Origin, Port, PortRole, Settings, Verdict};
@@ -318,7 +317,7 @@ impl Rig {
         let mut burst: Burst<BURST> = Burst::new();
         burst.push(mbuf);
         self.fast.poll(self.started_ms * 1_000_000);
-        let [verdict, ..] = process(&mut self.fast, &self.fib, direction, &mut burst);
+        let [verdict, ..] = process(&mut self.fast, &self.fib, direction, &mut burst).each;
         self.fast.shm().quiescent();
         Ok((verdict, burst.pop().context("the frame is gone")?))
     }
@@ -435,12 +434,10 @@ fn process(
     fib: &RteFib,
     direction: Direction,
     burst: &mut Burst<BURST>,
-) -> [Verdict; BURST] {
-    let mut verdicts = [Verdict::Drop(Counter::NotForUs); BURST];
-    let frames = Frame::of_burst(burst);
-    match direction {
-        Direction::Up => fast.upstream(fib, frames, &mut verdicts, Origin::Port),
-        Direction::Down => fast.downstream(frames, &mut verdicts, Origin::Port),
-    }
-    verdicts
+) -> Verdicts {
+    let role = match direction {
+        Direction::Up => PortRole::Access { index: 0 },
+        Direction::Down => PortRole::Core,
+    };
+    Verdicts::of(fast, fib, role, burst, Origin::Port)
 }

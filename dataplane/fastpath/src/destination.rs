@@ -2,6 +2,7 @@
 
 use bng_shm::{Counter, PoolRange, Pools, RangeKind, Reader};
 
+use crate::v6::Ranges6;
 use crate::verdict::{Step, Verdict, drop};
 
 /// The address ranges, found by the first octet: nearly every address on the internet shares it with none of ours,
@@ -9,6 +10,7 @@ use crate::verdict::{Step, Verdict, drop};
 #[derive(Debug)]
 pub(crate) struct Ranges {
     pools: Pools,
+    pub(crate) v6: Ranges6,
     by_octet: [Octet; 256],
 }
 
@@ -25,6 +27,7 @@ impl Default for Ranges {
     fn default() -> Self {
         Self {
             pools: Pools::default(),
+            v6: Ranges6::default(),
             by_octet: [Octet::None; 256],
         }
     }
@@ -40,6 +43,7 @@ impl Ranges {
     }
 
     fn index(&mut self) {
+        self.v6 = Ranges6::of(&self.pools);
         self.by_octet = [Octet::None; 256];
         for (at, range) in self.pools.ranges().iter().enumerate() {
             let [first, last] = [range.first, range.last].map(|ip| usize::from(ip.octets()[0]));

@@ -14,7 +14,7 @@ use crate::ip::{self, Packet};
 use crate::ports::Port;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
-use crate::{classify, destination, encap, nat44, session, ttl, usual};
+use crate::{classify, destination, encap, nat44, session, ttl, usual, v6};
 
 /// Bits of a session's generation an owner word keeps.
 const OWNER_GENERATION: u32 = 0x7fff_ffff;
@@ -107,6 +107,9 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()
 #[cold]
 #[inline(never)]
 fn parse_any<B: PacketBuf>(stages: &Stages, buf: &B, port: &Port, place: &mut Arrival) -> Step<()> {
+    if v6::downstream::is_ours(buf, port) {
+        return stages.set_aside(place.at);
+    }
     let (l3, bytes) = classify::core(buf, port)?;
     let packet = match ip::check(bytes, l3) {
         // Options are the kernel's business when the packet is the kernel's.
@@ -250,14 +253,7 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
         changed = changed.and(rewritten);
     }
     ip.checksum.set(changed.apply(ip.checksum.get()));
-    encap::access(
-        buf,
-        protocol::IPV4,
-        packet.extent(),
-        &session,
-        *slot,
-        own.mac,
-    )?;
+    encap::access(buf, protocol::IPV4, packet.extent(), &session, *slot, own.mac)?;
     shm.count_down(*slot, u64::from(packet.len));
     Ok(port)
 }

@@ -44,6 +44,7 @@ pub mod testing;
 mod ttl;
 mod upstream;
 mod usual;
+mod v6;
 mod verdict;
 mod worker;
 

@@ -136,6 +136,9 @@ fn parse_any<B: PacketBuf>(
 ) -> Step<()> {
     let (link, rest) = classify::access(buf, port)?;
     let (ppp, l3) = decap::session(&link, rest)?;
+    if ppp.protocol == protocol::IPV6 {
+        return stages.set_aside(frame.at);
+    }
     frame.slot = SlotIndex::new(access_index, ppp.session_id);
     stages.shm.reader().prefetch_session(frame.slot);
     frame.sender = session::sender(&link);
@@ -189,7 +192,7 @@ fn check<B: PacketBuf>(
     }
     // Network protocols are data; whatever else PPP carries is the control plane's, to answer or to reject.
     let generation = session.generation();
-    if !matches!(frame.protocol, protocol::IPV4 | protocol::IPV6) {
+    if frame.protocol != protocol::IPV4 {
         stages.shm.seen_up(slot, stages.now_ms);
         return Err(Verdict::Punt(Punt::Ppp { slot, generation }));
     }

@@ -288,6 +288,7 @@ fn start_threads(
             out: Outlets {
                 tx,
                 handover,
+                fragments: pool.clone(),
                 host,
                 host_bell: Arc::clone(&host_bell),
             },
@@ -337,6 +338,10 @@ fn start_threads(
 const ECHO_PER_SECOND: u32 = 1_000;
 /// Requests to resolve a neighbour one worker makes per second.
 const RESOLVE_PER_SECOND: u32 = 100;
+/// PPP control frames one session may have punted per second: far more than bring-up and keep-alives take.
+const PUNTS_PER_SECOND: u32 = 100;
+/// ICMP errors one worker sends per second.
+const ICMP_ERRORS_PER_SECOND: u32 = 1_000;
 
 fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<Settings> {
     let timers = &config.nat.timers;
@@ -355,6 +360,8 @@ fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<Settings> {
         },
         echo_per_second: ECHO_PER_SECOND,
         resolve_per_second: RESOLVE_PER_SECOND,
+        punts_per_second: PUNTS_PER_SECOND,
+        icmp_errors_per_second: ICMP_ERRORS_PER_SECOND,
         seed: u64::from_ne_bytes(seed),
     })
 }

@@ -144,11 +144,7 @@ pub(crate) fn find(stages: &Stages, place: &mut Arrival) -> Step<()> {
 
 /// Pass 3: session, policy, filter, hop limit, size, policer, MSS, encapsulation, counters; returns the egress port.
 #[inline(always)]
-pub(crate) fn deliver<B: PacketBuf>(
-    stages: &mut Stages,
-    buf: &mut B,
-    place: &Arrival,
-) -> Step<u8> {
+pub(crate) fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> Step<u8> {
     let Stages {
         shm,
         ports,

@@ -32,11 +32,7 @@ pub(crate) fn deliver<B: PacketBuf>(
 }
 
 /// Takes a packet of our own, in a frame from a core port, to the subscriber it is for.
-pub(crate) fn from_us<B: PacketBuf>(
-    stages: &mut Stages,
-    buf: &mut B,
-    extent: Extent,
-) -> Step<u8> {
+pub(crate) fn from_us<B: PacketBuf>(stages: &mut Stages, buf: &mut B, extent: Extent) -> Step<u8> {
     let bytes = buf.data().get(usize::from(extent.l3)..).unwrap_or(&[]);
     let packet = Packet::check(bytes, extent.l3.into()).map_err(Verdict::Drop)?;
     let range = stages.ranges.v6.find(packet.dst);

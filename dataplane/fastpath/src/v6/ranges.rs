@@ -85,7 +85,8 @@ mod tests {
             let mut pools = Pools::default();
             prop_assert!(dataplane.reader().refresh_pools(&mut pools));
             let high = probe << 8 | u64::from(low);
-            prop_assert_eq!(Ranges6::of(&pools).find(high), pools.find6(high));
+            let ranges = Ranges6::of(&pools);
+            prop_assert_eq!(ranges.find(high), pools.find6(high));
         }
     }
 }

@@ -68,13 +68,12 @@ fn flow_hash(bytes: &[u8]) -> u32 {
     (hash >> 32) as u32
 }
 
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::testing::{udp6, World};
+    use crate::testing::{World, udp6};
 
     #[test]
     fn a_flow_has_one_hash_and_flows_differ() {

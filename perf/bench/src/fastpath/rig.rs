@@ -279,6 +279,8 @@ impl Rig {
             nat_timers: NatTimers::default(),
             echo_per_second: 100,
             resolve_per_second: 100,
+            punts_per_second: 100,
+            icmp_errors_per_second: 100,
             seed,
         };
         Ok(Self {
@@ -287,6 +289,7 @@ impl Rig {
             out: Outlets {
                 tx,
                 handover: vec![None],
+                fragments: pool.clone(),
                 host,
                 host_bell: HostBell::new()?,
             },

@@ -5,6 +5,8 @@
 
 use bng_shm::{BlockOwner, Counter, PoolRange, RangeKind, Reverse, SessionLine, SlotIndex};
 
+use bng_wire::pppoe::protocol;
+
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::{Burst, Facts};
 use crate::flow::{self, Direction, Flow};
@@ -248,7 +250,14 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
         changed = changed.and(rewritten);
     }
     ip.checksum.set(changed.apply(ip.checksum.get()));
-    encap::access(buf, packet, &session, *slot, own.mac)?;
+    encap::access(
+        buf,
+        protocol::IPV4,
+        packet.extent(),
+        &session,
+        *slot,
+        own.mac,
+    )?;
     shm.count_down(*slot, u64::from(packet.len));
     Ok(port)
 }

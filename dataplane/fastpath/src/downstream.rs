@@ -5,6 +5,7 @@
 
 use bng_shm::{BlockOwner, Counter, PoolRange, RangeKind, Reverse, SessionLine, SlotIndex};
 use bng_wire::l4::tcp_flag::SYN;
+use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::{Burst, Facts};
@@ -300,7 +301,14 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
     {
         shm.count(Counter::MssClamped, 1);
     }
-    encap::access(buf, packet, &session, *slot, own.mac)?;
+    encap::access(
+        buf,
+        protocol::IPV4,
+        packet.extent(),
+        &session,
+        *slot,
+        own.mac,
+    )?;
     shm.count_down(*slot, u64::from(packet.len));
     if is_oversized {
         let counter = Counter::ForwardedDownstream;

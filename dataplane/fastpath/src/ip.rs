@@ -5,6 +5,8 @@ use bng_wire::ipv4::{self, FLAG_DF, FLAG_MF, IPV4_MIN_LEN, OFFSET_MASK};
 use bng_wire::{Ipv4Error, Ipv4Hdr, ipv4::Ipv4};
 use zerocopy::FromBytes;
 
+use crate::encap::Extent;
+
 /// The facts of a checked IPv4 packet without options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Packet {
@@ -53,6 +55,15 @@ impl Packet {
         let l3 = usize::from(self.l3);
         let bytes = frame.get_mut(l3..l3 + usize::from(self.len))?;
         Ipv4Hdr::mut_from_prefix(bytes).ok()
+    }
+
+    /// Where it lies.
+    #[inline(always)]
+    pub(crate) fn extent(&self) -> Extent {
+        Extent {
+            l3: self.l3,
+            len: self.len,
+        }
     }
 
     /// Any part of a fragmented datagram.

@@ -54,7 +54,7 @@ mod verdict;
 mod worker;
 
 pub use buffer::{BURST, PacketBuf};
-pub use fib::Fib4;
+pub use fib::{Fib4, Fib6};
 pub use nat_age::NatTimers;
 pub use ports::{MAX_ACCESS_PORTS, MAX_PORTS, Port, PortRole};
 pub use verdict::{Origin, Punt, Verdict};

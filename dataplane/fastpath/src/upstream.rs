@@ -299,7 +299,7 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
     let Some(source) = ports.ipv4_source(egress.port) else {
         return drop(Counter::NoRoute);
     };
-    encap::core(buf, packet, egress.dst, source);
+    encap::core(buf, packet.extent(), egress.dst, source);
     shm.count_up(*slot, u64::from(packet.len), *now_ms);
     if is_oversized {
         let counter = Counter::ForwardedUpstream;

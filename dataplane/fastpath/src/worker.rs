@@ -5,7 +5,7 @@ use bng_shm::{Counter, Meter, Worker};
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::Burst;
 use crate::destination::Ranges;
-use crate::fib::Fib4;
+use crate::fib::{Fib4, Fib6};
 use crate::filter::Filters;
 use crate::nat_age::NatTimers;
 use crate::nat44::Nat;
@@ -125,7 +125,7 @@ impl FastPath {
     /// Runs buffers from access ports through the stages. `verdicts` has at least as many places as there are
     /// buffers; buffer `i` gets `verdicts[i]`. Buffers are rewritten only when the verdict is
     /// [`Verdict::Forward`] or [`Verdict::Fragment`] (a dropped buffer's content is unspecified).
-    pub fn upstream<B: PacketBuf, F: Fib4>(
+    pub fn upstream<B: PacketBuf, F: Fib4 + Fib6>(
         &mut self,
         fib: &F,
         bufs: &mut [B],

@@ -50,6 +50,11 @@ impl PacketBuf for Frame {
     }
 
     #[inline]
+    fn set_port(&mut self, port: u8) {
+        self.0.set_port(u16::from(port));
+    }
+
+    #[inline]
     fn trim_front(&mut self, len: usize) {
         // The stages trim no more than they have read.
         let _ = self.0.trim_front(len);

@@ -1,5 +1,7 @@
 //! The real process between two TAP devices in a namespace of its own; the test plays control, subscribers and core.
 
+#![allow(dead_code, reason = "each test binary uses a part")]
+
 pub(crate) mod frames;
 
 use bng_config::Config;
@@ -258,6 +260,11 @@ impl Gateway {
         let mac = |port| MacAddr(self.control.port_status(port).unwrap().mac);
         (self.access_mac, self.core_mac) = (mac(ACCESS), mac(CORE));
         run("ip", &format!("address add {OURS}/24 dev core0"));
+    }
+
+    /// The process's id.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.process.as_ref().unwrap().0)
     }
 
     /// Ends the process by SIGTERM.

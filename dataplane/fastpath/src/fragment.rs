@@ -15,8 +15,8 @@ use crate::buffer::PacketBuf;
 use crate::verdict::Verdict;
 use crate::worker::Stages;
 
-/// Fragments one packet becomes at most.
-pub const MAX_FRAGMENTS: usize = 64;
+/// Fragments one packet becomes at most: the largest MRU's worth in sessions with the smallest, 9,592 by 128 bytes, is 93.
+pub const MAX_FRAGMENTS: usize = 96;
 /// Link layer, with the PPP protocol field, and IPv4 header at their longest.
 const MAX_HEAD: usize = 30 + IPV4_MIN_LEN;
 

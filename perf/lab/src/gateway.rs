@@ -139,6 +139,7 @@ dataplane:
   workers: [{workers}]
   idle_backoff_us: 100
   mbufs: 32768
+  routes: {{ ipv4: 65536, ipv6: 16384 }}
   eal:
     hugepages: {hugepages}
     memory_mib: {MEMORY_MIB}

@@ -6,8 +6,8 @@ mod support;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bng_fastpath::testing::{
-    Spec, TestBuf, World, assert_checksums, echo, echo6, ethernet, icmp_error, ipv4, pppoe_session, tcp,
-    udp,
+    Spec, TestBuf, World, assert_checksums, echo, echo6, ethernet, icmp_error, ipv4, pppoe_session,
+    tcp, udp,
 };
 use bng_fastpath::{Origin, PacketBuf, Verdict};
 use bng_shm::{Counter, Session, SessionState, SlotIndex, Vlans};

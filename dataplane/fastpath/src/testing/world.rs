@@ -215,6 +215,7 @@ impl World {
         };
         let settings = Settings {
             ports: (0..core + 2).map(port).collect(),
+            vlans: Vec::new(),
             nat_mappings: spec.nat_mappings,
             nat_timers: NatTimers::default(),
             echo_per_second: spec.echo_per_second,

@@ -1,4 +1,4 @@
-//! A burst and what became of it.
+//! A burst on its way through the stages.
 
 use crate::buffer::PacketBuf;
 use crate::verdict::{Step, Verdict};
@@ -14,53 +14,28 @@ pub(crate) struct Burst<'a, B> {
 }
 
 impl<B: PacketBuf> Burst<'_, B> {
-    /// The buffers and their verdicts.
-    #[inline(always)]
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&mut B, &mut Verdict)> {
-        self.bufs.iter_mut().zip(self.verdicts.iter_mut())
-    }
-}
-
-/// How many packets of a burst leave, and by which ports.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) forwarded: usize,
-    /// A bit per egress port.
-    ports: u32,
-}
-
-const _: () = assert!(crate::MAX_PORTS <= u32::BITS as usize);
-
-impl Tally {
-    /// Counts a packet that leaves by `port`.
-    #[inline(always)]
-    pub(crate) fn leaves(&mut self, port: u8) {
-        self.forwarded += 1;
-        self.ports |= 1u32.wrapping_shl(u32::from(port));
-    }
-
-    /// Counts a packet and makes its verdict.
-    pub(crate) fn add(&mut self, step: Step<u8>) -> Verdict {
-        match step {
-            Ok(port) => {
-                self.leaves(port);
-                Verdict::Forward { port }
+    /// Takes those that are not usual through `stages`, one after the other; returns how many are forwarded.
+    #[inline]
+    pub(crate) fn others(
+        &mut self,
+        usual: impl Iterator<Item = bool>,
+        mut stages: impl FnMut(u8, &mut B) -> Step<u8>,
+    ) -> usize {
+        let mut forwarded = 0;
+        let packets = self.bufs.iter_mut().zip(self.verdicts.iter_mut());
+        // A burst is far shorter than 256.
+        for (at, ((buf, verdict), usual)) in (0u8..).zip(packets.zip(usual)) {
+            if usual {
+                continue;
             }
-            Err(verdict) => verdict,
+            *verdict = match stages(at, buf) {
+                Ok(port) => {
+                    forwarded += 1;
+                    Verdict::Forward { port }
+                }
+                Err(verdict) => verdict,
+            };
         }
-    }
-
-    /// Counts those of another burst as well.
-    #[inline(always)]
-    pub(crate) fn join(&mut self, other: &Self) {
-        self.forwarded += other.forwarded;
-        self.ports |= other.ports;
-    }
-
-    /// The port, if all of `count` packets leave by one.
-    #[inline(always)]
-    pub(crate) fn only_port_of(&self, count: usize) -> Option<u8> {
-        let one = self.forwarded == count && self.ports.is_power_of_two();
-        one.then(|| self.ports.trailing_zeros() as u8)
+        forwarded
     }
 }

@@ -3,16 +3,20 @@
 //! Usual packets go the way of [`crate::usual`]; this is the way of all others, and the one that knows the reasons.
 
 use bng_shm::{BlockOwner, Counter, PoolRange, RangeKind, Reverse, SessionLine, SlotIndex};
-
+use bng_wire::l4::tcp_flag::SYN;
 use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
-use crate::burst::{Burst, Tally};
+use crate::burst::Burst;
 use crate::flow::{self, Direction, Flow};
+use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
-use crate::{classify, destination, encap, nat44, session, ttl, usual};
+use crate::{
+    classify, destination, encap, filter, fragment, icmp_reply, mss, nat44, policy, session,
+    source_check, ttl, usual, v6,
+};
 
 /// Bits of a session's generation an owner word keeps.
 const OWNER_GENERATION: u32 = 0x7fff_ffff;
@@ -20,6 +24,8 @@ const OWNER_GENERATION: u32 = 0x7fff_ffff;
 /// The facts of one packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
+    /// Place of the packet in its burst.
+    at: u8,
     packet: Packet,
     target: Target,
     // From here on: what it leads to.
@@ -34,11 +40,16 @@ enum Target {
     /// An address of a NAT pool, by its dense index.
     Nat { address_index: u16, flow: Flow },
     /// A routed subscriber's address.
-    Routed(BlockOwner),
+    Routed {
+        owner: BlockOwner,
+        /// TCP control bits; 0 for other protocols.
+        tcp_flags: u8,
+    },
 }
 
 impl Arrival {
     pub(crate) const EMPTY: Self = Self {
+        at: 0,
         packet: Packet::EMPTY,
         target: Target::Nat {
             address_index: 0,
@@ -49,28 +60,29 @@ impl Arrival {
     };
 }
 
-/// Takes a burst through the stages: the usual packets together, then each of the others alone.
+/// Takes a burst through the stages: the usual packets together, then each of the others alone. Returns how many are
+/// forwarded.
 pub(crate) fn run<B: PacketBuf>(
     stages: &mut Stages,
     facts: &mut [usual::downstream::Fact; BURST],
     burst: &mut Burst<'_, B>,
     origin: Origin,
-) -> Tally {
-    let mut tally = usual::downstream::run(stages, facts, burst);
-    if tally.forwarded != burst.bufs.len() {
-        for ((buf, verdict), fact) in burst.iter_mut().zip(facts.iter()) {
-            if !fact.usual {
-                *verdict = tally.add(one(stages, buf, origin));
-            }
-        }
+) -> usize {
+    let forwarded = usual::downstream::run(stages, facts, burst);
+    if forwarded == burst.bufs.len() {
+        return forwarded;
     }
-    tally
+    let usual = facts.iter().map(|fact| fact.usual);
+    forwarded + burst.others(usual, |at, buf| one(stages, at, buf, origin))
 }
 
 /// All stages for one packet of whatever kind.
 #[inline(never)]
-fn one<B: PacketBuf>(stages: &mut Stages, buf: &mut B, origin: Origin) -> Step<u8> {
-    let mut arrival = Arrival::EMPTY;
+fn one<B: PacketBuf>(stages: &mut Stages, at: u8, buf: &mut B, origin: Origin) -> Step<u8> {
+    let mut arrival = Arrival {
+        at,
+        ..Arrival::EMPTY
+    };
     parse(stages, buf, &mut arrival)?;
     find(stages, &mut arrival, origin)?;
     deliver(stages, buf, &arrival)
@@ -79,6 +91,9 @@ fn one<B: PacketBuf>(stages: &mut Stages, buf: &mut B, origin: Origin) -> Step<u
 /// Everything the packet itself says.
 fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()> {
     let port = stages.ports.core(buf.port())?;
+    if v6::downstream::is_ours(buf, port) {
+        return stages.set_aside(place.at);
+    }
     let (l3, bytes) = classify::core(buf, port)?;
     let packet = match ip::check(bytes, l3) {
         // Options are the kernel's business when the packet is the kernel's.
@@ -87,12 +102,14 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()
     };
     place.packet = packet;
     let range = destination::downstream(&stages.ranges, packet.dst, buf.port())?;
-    if range.kind != RangeKind::Nat {
-        return routed_target(stages, range, place);
-    }
+    source_check::downstream(&stages.ranges, packet.src)?;
     let bytes = bytes.get(..usize::from(packet.len)).unwrap_or(&[]);
-    let flow = flow::parse(bytes, &packet, Direction::Downstream).map_err(Verdict::Drop)?;
-    nat_target(range, flow, place);
+    let flow = flow::parse(bytes, &packet, Direction::Downstream);
+    if range.kind != RangeKind::Nat {
+        let tcp_flags = flow.map_or(0, |flow| flow.tcp_flags);
+        return routed_target(stages, range, tcp_flags, place);
+    }
+    nat_target(range, flow.map_err(Verdict::Drop)?, place);
     Ok(())
 }
 
@@ -108,14 +125,19 @@ fn nat_target(range: &PoolRange, flow: Flow, place: &mut Arrival) {
 }
 
 /// The destination is a routed subscriber's address in `range`.
-fn routed_target(stages: &Stages, range: &PoolRange, place: &mut Arrival) -> Step<()> {
+fn routed_target(
+    stages: &Stages,
+    range: &PoolRange,
+    tcp_flags: u8,
+    place: &mut Arrival,
+) -> Step<()> {
     match stages
         .shm
         .reader()
         .framed_owner(range, place.packet.dst.into())
     {
         Some(owner) => {
-            place.target = Target::Routed(owner);
+            place.target = Target::Routed { owner, tcp_flags };
             Ok(())
         }
         None => drop(Counter::SessionUnknown),
@@ -148,7 +170,7 @@ fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
                 .entry
                 .map_or_else(|| drop(missing), |entry| Ok(entry.slot))?
         }
-        Target::Routed(owner) => owner.slot,
+        Target::Routed { owner, .. } => owner.slot,
     };
     let unknown = place.target.unknown();
     session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)
@@ -159,15 +181,20 @@ impl Target {
     const fn unknown(&self) -> Counter {
         match self {
             Self::Nat { .. } => Counter::NatNoMapping,
-            Self::Routed(_) => Counter::SessionUnknown,
+            Self::Routed { .. } => Counter::SessionUnknown,
         }
     }
 }
 
-/// Session, TTL, size, NAT, encapsulation, counters; returns the egress port.
+/// Session, policy, filter, TTL, size, policer, NAT, MSS, encapsulation, counters; returns the egress port.
 fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> Step<u8> {
     let Stages {
-        shm, ports, nat, ..
+        shm,
+        ports,
+        nat,
+        filters,
+        now_ns,
+        ..
     } = stages;
     let Arrival {
         packet,
@@ -180,16 +207,40 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
     let Some((port, own)) = ports.of_access_index(slot.access_port()) else {
         return drop(unknown);
     };
-    if let Target::Routed(owner) = target
-        && !leads_to(owner, &session, packet.dst)
-    {
-        return drop(Counter::SessionUnknown);
-    }
     session::open(&session)?;
-    ttl::left(packet)?;
-    if packet.len > session.mtu() {
-        return drop(Counter::PacketTooBig);
+    source_check::addressed(&session)?;
+    let (tcp_flags, inside_port) = match (target, place.entry) {
+        (
+            Target::Nat {
+                address_index,
+                flow,
+            },
+            Some(entry),
+        ) => {
+            nat.leads_to(&session, *address_index, flow, entry)?;
+            (flow.tcp_flags, Some(entry.inside_port))
+        }
+        (Target::Nat { .. }, None) => return drop(unknown),
+        (Target::Routed { owner, tcp_flags }, _) => {
+            if !leads_to(owner, &session, packet.dst) {
+                return drop(unknown);
+            }
+            (*tcp_flags, None)
+        }
+    };
+    let policy = policy::of(shm.reader(), &session)?;
+    filter::downstream(filters, &policy, packet, buf.data(), inside_port)?;
+    if ttl::left(packet).is_err() {
+        let (error, reason) = (Error::TimeExceeded, Counter::TtlExpired);
+        return Err(refuse(stages, buf, packet, &session, error, reason));
     }
+    let mtu = session.mtu();
+    let is_oversized = packet.len > mtu;
+    if is_oversized && packet.dont_fragment() {
+        let (error, reason) = (Error::FragmentationNeeded { mtu }, Counter::PacketTooBig);
+        return Err(refuse(stages, buf, packet, &session, error, reason));
+    }
+    policy::police_down(shm, *slot, policy.down(), packet.len, *now_ns)?;
     let Some((ip, l4)) = packet.parts(buf.data_mut()) else {
         return drop(Counter::Ipv4Truncated);
     };
@@ -202,7 +253,7 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
         Some(entry),
     ) = (target, place.entry)
     {
-        nat.inside(shm, &session, *address_index, flow, entry)?;
+        nat.arrived(shm, *address_index, flow, entry);
         let inside = session.framed_ip();
         let rewritten = nat44::rewrite(
             ip,
@@ -215,6 +266,12 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
         changed = changed.and(rewritten);
     }
     ip.checksum.set(changed.apply(ip.checksum.get()));
+    if tcp_flags & SYN != 0
+        && policy.mss_clamp()
+        && mss::clamp(l4, mtu.saturating_sub(mss::HEADERS_V4))
+    {
+        shm.count(Counter::MssClamped, 1);
+    }
     encap::access(
         buf,
         protocol::IPV4,
@@ -224,7 +281,31 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
         own.mac,
     )?;
     shm.count_down(*slot, u64::from(packet.len));
+    if is_oversized {
+        let counter = Counter::ForwardedDownstream;
+        return Err(fragment::later(stages, counter, port, mtu));
+    }
     Ok(port)
+}
+
+/// Tells the sender why its packet does not get to the subscriber. A port without an address of its own answers from the
+/// packet's NAT address or, to a routed subscriber, from the session's gateway address.
+#[cold]
+#[inline(never)]
+fn refuse<B: PacketBuf>(
+    stages: &mut Stages,
+    buf: &mut B,
+    packet: &Packet,
+    session: &SessionLine,
+    error: Error,
+    reason: Counter,
+) -> Verdict {
+    let instead = if session.nat().is_some() {
+        packet.dst
+    } else {
+        session.gateway_ip()
+    };
+    icmp_reply::to_core(stages, buf, packet, instead, error, reason)
 }
 
 /// A routed address leads to the session it was given to, and to no later one in the same slot.

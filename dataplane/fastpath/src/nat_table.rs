@@ -129,6 +129,13 @@ impl Bucket {
     }
 }
 
+/// Both halves of a product in one.
+#[inline(always)]
+const fn fold(a: u64, b: u64) -> u64 {
+    let wide = a as u128 * b as u128;
+    wide as u64 ^ (wide >> 64) as u64
+}
+
 /// What an insert took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inserted {
@@ -179,9 +186,10 @@ impl ForwardTable {
     /// The first bucket of a key; the generation in it does not matter.
     #[inline]
     pub(crate) fn home(&self, key: Key) -> u32 {
+        // One folded multiplication hides the secret, a second one spreads what keys have in common.
         let [mask, factor] = self.secret;
-        let wide = u128::from((key.0 & HASHED) ^ mask) * u128::from(factor);
-        ((wide as u64 ^ (wide >> 64) as u64) as usize & self.mask) as u32
+        let mixed = fold((key.0 & HASHED) ^ mask, factor);
+        (fold(mixed, 0x9fb2_1c65_1e98_df25) as usize & self.mask) as u32
     }
 
     /// Starts loading a home bucket.

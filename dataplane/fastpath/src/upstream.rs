@@ -2,26 +2,31 @@
 //!
 //! Usual packets go the way of [`crate::usual`]; this is the way of all others, and the one that knows the reasons.
 
-use bng_shm::{Counter, PortBlock, RangeKind, Sender, SlotIndex};
+use bng_shm::{Counter, Meter, PortBlock, RangeKind, Sender, SlotIndex};
 use bng_wire::checksum::Delta;
+use bng_wire::l4::tcp_flag::SYN;
 use bng_wire::ipv4::{IPV4_MIN_LEN, protocol as ip_protocol};
 use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
-use crate::burst::{Burst, Tally};
+use crate::burst::Burst;
 use crate::destination::Ranges;
 use crate::fib::Fib4;
 use crate::flow::{self, Direction, Flow};
+use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
-use crate::verdict::{Origin, Punt, Step, Verdict, drop};
+use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
-    classify, decap, destination, encap, gateway, nat44, route, session, source_check, ttl, usual,
+    classify, decap, destination, encap, filter, fragment, gateway, icmp_reply, mss, nat44, policy,
+    punt_limit, route, session, source_check, ttl, usual,
 };
 
 /// The facts of one frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame {
+    /// Place of the frame in its burst.
+    at: u8,
     port: u8,
     /// PPP protocol.
     protocol: u16,
@@ -38,10 +43,15 @@ pub(crate) struct Frame {
     // From here on: what the session adds.
     generation: u32,
     nat: Option<PortBlock>,
+    /// The upstream policer.
+    meter: Meter,
+    /// Largest MSS of a SYN; 0 when there is nothing to lower.
+    mss: u16,
 }
 
 impl Frame {
     pub(crate) const EMPTY: Self = Self {
+        at: 0,
         port: 0,
         protocol: 0,
         slot: SlotIndex(0),
@@ -53,26 +63,29 @@ impl Frame {
         home: 0,
         generation: 0,
         nat: None,
+        meter: Meter {
+            cost: 0,
+            burst_ns: 0,
+        },
+        mss: 0,
     };
 }
 
-/// Takes a burst through the stages: the usual packets together, then each of the others alone.
+/// Takes a burst through the stages: the usual packets together, then each of the others alone. Returns how many are
+/// forwarded.
 pub(crate) fn run<B: PacketBuf, F: Fib4>(
     stages: &mut Stages,
     facts: &mut [usual::upstream::Fact; BURST],
     fib: &F,
     burst: &mut Burst<'_, B>,
     origin: Origin,
-) -> Tally {
-    let mut tally = usual::upstream::run(stages, facts, fib, burst);
-    if tally.forwarded != burst.bufs.len() {
-        for ((buf, verdict), fact) in burst.iter_mut().zip(facts.iter()) {
-            if !fact.usual {
-                *verdict = tally.add(one(stages, fib, buf, origin));
-            }
-        }
+) -> usize {
+    let forwarded = usual::upstream::run(stages, facts, fib, burst);
+    if forwarded == burst.bufs.len() {
+        return forwarded;
     }
-    tally
+    let usual = facts.iter().map(|fact| fact.usual);
+    forwarded + burst.others(usual, |at, buf| one(stages, fib, at, buf, origin))
 }
 
 /// All stages for one packet of whatever kind.
@@ -80,10 +93,11 @@ pub(crate) fn run<B: PacketBuf, F: Fib4>(
 fn one<B: PacketBuf, F: Fib4>(
     stages: &mut Stages,
     fib: &F,
+    at: u8,
     buf: &mut B,
     origin: Origin,
 ) -> Step<u8> {
-    let mut frame = Frame::EMPTY;
+    let mut frame = Frame { at, ..Frame::EMPTY };
     parse(stages, buf, &mut frame)?;
     check(stages, buf, &mut frame, origin)?;
     let mut answer = [0];
@@ -96,8 +110,11 @@ fn one<B: PacketBuf, F: Fib4>(
 fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Frame) -> Step<()> {
     frame.port = buf.port();
     let (port, access_index) = stages.ports.access(frame.port)?;
-    let (link, rest) = classify::access(buf, port)?;
+    let (link, rest) = classify::access(buf, port, stages.ports.vlans(frame.port))?;
     let (ppp, l3) = decap::session(&link, rest)?;
+    if ppp.protocol == protocol::IPV6 {
+        return stages.set_aside(frame.at);
+    }
     frame.slot = SlotIndex::new(access_index, ppp.session_id);
     frame.sender = session::sender(&link);
     frame.protocol = ppp.protocol;
@@ -127,7 +144,7 @@ fn packet(stages: &Stages, payload: &[u8], l3: usize, frame: &mut Frame) {
     }
 }
 
-/// Session, source address, gateway, destination, TTL.
+/// Session, policy, source address, filter, gateway, destination, TTL.
 fn check<B: PacketBuf>(
     stages: &mut Stages,
     buf: &mut B,
@@ -149,35 +166,54 @@ fn check<B: PacketBuf>(
     }
     // Network protocols are data; whatever else PPP carries is the control plane's, to answer or to reject.
     let generation = session.generation();
-    if !matches!(frame.protocol, protocol::IPV4 | protocol::IPV6) {
-        stages.shm.seen_up(slot, stages.now_ms);
-        return Err(Verdict::Punt(Punt::Ppp { slot, generation }));
+    if frame.protocol != protocol::IPV4 {
+        return Err(punt_limit::ppp(stages, slot, generation));
     }
     session::open(&session)?;
+    source_check::addressed(&session)?;
     if let Some(defect) = frame.packet_defect {
         return drop(defect);
     }
     let packet = &frame.packet;
-    source_check::framed(&session, packet)?;
-    if packet.dst == session.gateway_ip() {
-        return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port);
+    let policy = policy::of(stages.shm.reader(), &session)?;
+    source_check::upstream(&stages.ranges, &session, &policy, packet)?;
+    filter::upstream(&stages.filters, &policy, packet, buf.data())?;
+    let gateway = session.gateway_ip();
+    if packet.dst == gateway {
+        return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port, &policy);
     }
     destination::upstream(&stages.ranges, packet.dst)?;
-    ttl::left(packet)?;
+    if ttl::left(packet).is_err() {
+        let (error, reason) = (Error::TimeExceeded, Counter::TtlExpired);
+        let at = (slot, gateway);
+        return Err(icmp_reply::to_subscriber(
+            stages, buf, packet, at, error, reason,
+        ));
+    }
     frame.generation = generation;
     frame.nat = session.nat();
+    if frame.nat.is_none() {
+        routed(&stages.ranges, session.framed_ip())?;
+    }
+    frame.meter = policy.up();
+    frame.mss = match frame.flow_defect {
+        None if frame.flow.tcp_flags & SYN != 0 && policy.mss_clamp() => {
+            session.mtu().saturating_sub(mss::HEADERS_V4)
+        }
+        _ => 0,
+    };
     Ok(())
 }
 
-/// Next hop, NAT, TTL, new header, counters; returns the egress port.
+/// Next hop, size, policer, NAT, TTL, MSS, new header, counters; returns the egress port.
 fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer: u64) -> Step<u8> {
     let Stages {
         shm,
         ports,
         resolver,
         nat,
-        ranges,
         now_ms,
+        now_ns,
         ..
     } = stages;
     let Frame {
@@ -188,7 +224,19 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
         ..
     } = frame;
     let spread = flow_spread(packet, buf.data());
-    let egress = route::egress(shm, ports, resolver, answer, packet, spread, *now_ms)?;
+    let egress = match route::egress(shm, ports, resolver, answer, packet, spread, *now_ms) {
+        Ok(egress) => egress,
+        Err(why) => return Err(unroutable(stages, buf, packet, *slot, why)),
+    };
+    let is_oversized = packet.len > egress.mtu;
+    if is_oversized && packet.dont_fragment() {
+        let error = Error::FragmentationNeeded { mtu: egress.mtu };
+        let reason = Counter::PacketTooBig;
+        return Err(icmp_reply::to_session(
+            stages, buf, packet, *slot, error, reason,
+        ));
+    }
+    policy::police_up(shm, *slot, frame.meter, packet.len, *now_ns)?;
     let Some((ip, l4)) = packet.parts(buf.data_mut()) else {
         return drop(Counter::Ipv4Truncated);
     };
@@ -206,8 +254,9 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
             block.address.to_bits(),
             port,
         );
-    } else {
-        routed(ranges, packet)?;
+    }
+    if frame.mss != 0 && mss::clamp(l4, frame.mss) {
+        shm.count(Counter::MssClamped, 1);
     }
     changed = changed.and(ttl::decrement(ip));
     ip.checksum.set(changed.apply(ip.checksum.get()));
@@ -216,6 +265,10 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
     };
     encap::core(buf, packet.extent(), egress.dst, source);
     shm.count_up(*slot, u64::from(packet.len), *now_ms);
+    if is_oversized {
+        let counter = Counter::ForwardedUpstream;
+        return Err(fragment::later(stages, counter, egress.port, egress.mtu));
+    }
     Ok(egress.port)
 }
 
@@ -231,10 +284,28 @@ fn flow_spread(packet: &Packet, frame: &[u8]) -> u32 {
     route::spread(packet.src, packet.dst, ports)
 }
 
-/// A session without a port block may send from a routed address.
+/// The end of a packet without a next hop. The subscriber is told if there is no way at all.
 #[cold]
-fn routed(ranges: &Ranges, packet: &Packet) -> Step<()> {
-    match ranges.find(packet.src) {
+#[inline(never)]
+fn unroutable<B: PacketBuf>(
+    stages: &mut Stages,
+    buf: &mut B,
+    packet: &Packet,
+    slot: SlotIndex,
+    why: Verdict,
+) -> Verdict {
+    match why {
+        Verdict::Drop(reason @ (Counter::NoRoute | Counter::RouteBlackhole)) => {
+            icmp_reply::to_session(stages, buf, packet, slot, Error::NetUnreachable, reason)
+        }
+        other => other,
+    }
+}
+
+/// A session without a port block may send if its address is a routed one.
+#[cold]
+fn routed(ranges: &Ranges, framed_ip: u32) -> Step<()> {
+    match ranges.find(framed_ip) {
         Some(range) if range.kind == RangeKind::Routed => Ok(()),
         _ => drop(Counter::NatNone),
     }

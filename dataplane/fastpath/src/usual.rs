@@ -22,6 +22,9 @@ use bng_wire::{EthHdr, MacAddr, U16, U32, VlanHdr};
 use zerocopy::little_endian::U64 as Le64;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
+use crate::filter;
+use crate::flow::Direction;
+
 /// What a usual packet says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Packet {
@@ -43,6 +46,27 @@ impl Packet {
         dst_port: 0,
         is_tcp: false,
     };
+
+    /// What the session's filter looks at, with the port that NAT leads to, if it does.
+    #[inline(always)]
+    fn filter_key(&self, direction: Direction, inside_port: Option<u16>) -> filter::Key<u32> {
+        let (remote, remote_port, local) = match direction {
+            Direction::Upstream => (self.dst, self.dst_port, self.src_port),
+            Direction::Downstream => (self.src, self.src_port, self.dst_port),
+        };
+        filter::Key {
+            protocol: if self.is_tcp {
+                protocol::TCP
+            } else {
+                protocol::UDP
+            },
+            remote,
+            ports: filter::Ports::Known {
+                remote: remote_port,
+                local: inside_port.unwrap_or(local),
+            },
+        }
+    }
 
     /// As NAT calls its protocol.
     #[inline(always)]
@@ -379,7 +403,8 @@ mod tests {
 
     fn session_by_parsers(frame: &[u8]) -> Option<(Session, Sender, Packet)> {
         let buf = TestBuf::new(0, frame);
-        let (link, rest) = classify::access(&buf, &port(PortRole::Access { index: 0 })).ok()?;
+        let (link, rest) =
+            classify::access(&buf, &port(PortRole::Access { index: 0 }), &[]).ok()?;
         let (ppp, l3) = decap::session(&link, rest).ok()?;
         if ppp.protocol != pppoe::protocol::IPV4 {
             return None;

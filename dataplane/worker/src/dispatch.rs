@@ -1,42 +1,13 @@
 //! What becomes of a burst after the stages: every frame goes where its verdict says.
 
-use crate::fib_mirror::RteFib;
-use crate::frame::Frame;
 use crate::host::HostBell;
 use crate::tx::TxPort;
-use bng_fastpath::{BURST, FastPath, Origin, PortRole, Punt, Verdict};
+use crate::frame::Frame;
+use bng_fastpath::fragment;
+use bng_fastpath::{BURST, Punt, Verdict};
 use bng_shm::{Counter, FrameMeta, PuntClass, Worker};
-use rte_rs::{Burst, Mbuf, Producer};
+use rte_rs::{Burst, Mbuf, Mempool, Producer};
 use std::sync::Arc;
-
-/// What becomes of the frames of a burst.
-#[derive(Debug)]
-pub struct Verdicts {
-    /// The verdict of each.
-    pub each: [Verdict; BURST],
-    /// The port, if all are forwarded to one, as most bursts are.
-    pub all_to: Option<u8>,
-}
-
-impl Verdicts {
-    /// Runs the stages over a burst of one direction.
-    #[inline]
-    pub fn of(
-        fast: &mut FastPath,
-        fib: &RteFib,
-        role: PortRole,
-        burst: &mut Burst<BURST>,
-        origin: Origin,
-    ) -> Self {
-        let mut each = [Verdict::Drop(Counter::NotForUs); BURST];
-        let frames = Frame::of_burst(burst);
-        let all_to = match role {
-            PortRole::Access { .. } => fast.upstream(fib, frames, &mut each, origin),
-            PortRole::Core => fast.downstream(frames, &mut each, origin),
-        };
-        Self { each, all_to }
-    }
-}
 
 /// Ways out of a worker, apart from the shared memory.
 #[derive(Debug)]
@@ -45,6 +16,8 @@ pub struct Outlets {
     pub tx: Vec<TxPort>,
     /// Hand-over ring to each worker, by index; none to itself.
     pub handover: Vec<Option<HandOver>>,
+    /// Buffers for fragments.
+    pub fragments: Mempool,
     /// To the host thread.
     pub host: Producer,
     /// Wakes the host thread.
@@ -84,21 +57,34 @@ impl Outlets {
     pub fn dispatch(
         &mut self,
         burst: &mut Burst<BURST>,
-        verdicts: &Verdicts,
+        verdicts: &[Verdict; BURST],
         shm: &mut Worker,
         now_ms: u64,
     ) {
-        if let Some(port) = verdicts.all_to
+        if let Some(port) = only_port(verdicts.get(..burst.len()).unwrap_or(&[]))
             && let Some(tx) = self.tx.get_mut(usize::from(port))
         {
             tx.send(burst, shm);
-            return;
+        } else {
+            self.dispatch_each(burst, verdicts, shm, now_ms);
         }
+    }
+
+    /// As [`Self::dispatch`], frame by frame.
+    #[inline(never)]
+    fn dispatch_each(
+        &mut self,
+        burst: &mut Burst<BURST>,
+        verdicts: &[Verdict; BURST],
+        shm: &mut Worker,
+        now_ms: u64,
+    ) {
         let mut done: Burst<BURST> = Burst::new();
         let mut for_host: Burst<BURST> = Burst::new();
-        for (mbuf, verdict) in burst.drain(..).zip(&verdicts.each) {
+        for (mbuf, verdict) in burst.drain(..).zip(verdicts) {
             match *verdict {
                 Verdict::Forward { port } => self.send(port, mbuf, shm),
+                Verdict::Fragment { port, mtu } => self.fragment(port, mtu, mbuf, shm),
                 Verdict::Drop(_) => done.push(mbuf),
                 Verdict::Punt(punt) => {
                     self.punt(&mbuf, punt, shm, now_ms);
@@ -137,6 +123,20 @@ impl Outlets {
         self.flush(shm);
     }
 
+    /// Sends a packet that is larger than `mtu` in fragments.
+    #[cold]
+    fn fragment(&mut self, port: u8, mtu: u16, mbuf: Mbuf, shm: &Worker) {
+        match fragment::split(Frame::from(mbuf), mtu, &mut self.fragments) {
+            Ok(frames) => {
+                shm.count(Counter::FragmentsMade, frames.len() as u64 - 1);
+                for frame in frames {
+                    self.send(port, frame.into(), shm);
+                }
+            }
+            Err((_, reason)) => shm.count(reason, 1),
+        }
+    }
+
     fn punt(&self, mbuf: &Mbuf, punt: Punt, shm: &mut Worker, now_ms: u64) {
         let (class, session, counter) = match punt {
             Punt::Discovery => (PuntClass::Discovery, None, Counter::PuntDiscovery),
@@ -171,4 +171,14 @@ impl Outlets {
             tx.flush(shm);
         }
     }
+}
+
+/// The port, if all frames are forwarded to one, as those of most bursts are.
+#[inline]
+fn only_port(verdicts: &[Verdict]) -> Option<u8> {
+    let Some(Verdict::Forward { port: first }) = verdicts.first() else {
+        return None;
+    };
+    let same = |verdict: &Verdict| matches!(verdict, Verdict::Forward { port } if port == first);
+    verdicts.iter().all(same).then_some(*first)
 }

@@ -10,10 +10,12 @@ use bng_wire::{Ipv4Hdr, U16};
 use zerocopy::{FromBytes, IntoBytes, KnownLayout, Unaligned};
 
 use crate::buffer::{BURST, PacketBuf};
-use crate::burst::{AHEAD, Burst, Tally};
+use crate::burst::{AHEAD, Burst};
 use crate::downstream::leads_to;
 use crate::encap::AccessHeader;
+use crate::flow::Direction;
 use crate::nat_port::in_block;
+use crate::source_check;
 use crate::usual::{self, CoreFrames, Packet};
 use crate::verdict::Verdict;
 use crate::worker::Stages;
@@ -51,7 +53,7 @@ pub(crate) fn run<B: PacketBuf>(
     stages: &Stages,
     facts: &mut [Fact; BURST],
     burst: &mut Burst<'_, B>,
-) -> Tally {
+) -> usize {
     parse(stages, burst.bufs, facts);
     find(stages, burst.bufs.len(), facts);
     deliver(stages, burst, facts)
@@ -102,9 +104,7 @@ fn target<'a>(
         Some(range) if range.contains(dst.into()) => range,
         _ => last.insert(stages.ranges.find(dst)?),
     };
-    if !stages.ranges.is_elsewhere(src) {
-        return None;
-    }
+    source_check::downstream(&stages.ranges, src).ok()?;
     match range.kind {
         RangeKind::Nat => {
             // Dense indices fit 16 bits (Capacities); a base that is nonsense finds nobody's mapping.
@@ -166,8 +166,8 @@ fn deliver<B: PacketBuf>(
     stages: &Stages,
     burst: &mut Burst<'_, B>,
     facts: &mut [Fact; BURST],
-) -> Tally {
-    let mut tally = Tally::default();
+) -> usize {
+    let mut forwarded = 0;
     let ahead = |fact: &Fact| {
         if fact.usual {
             stages.shm.reader().prefetch_stats(fact.slot);
@@ -176,7 +176,7 @@ fn deliver<B: PacketBuf>(
     let count = burst.bufs.len();
     facts.iter().take(AHEAD.min(count)).for_each(ahead);
     let mut access = None;
-    for (at, (buf, verdict)) in burst.iter_mut().enumerate() {
+    for (at, (buf, verdict)) in burst.bufs.iter_mut().zip(burst.verdicts.iter_mut()).enumerate() {
         if let Some(next) = facts.get(at + AHEAD).filter(|_| at + AHEAD < count) {
             ahead(next);
         }
@@ -185,13 +185,13 @@ fn deliver<B: PacketBuf>(
         };
         match leave(stages, buf, fact, &mut access) {
             Some(port) => {
-                tally.leaves(port);
+                forwarded += 1;
                 *verdict = Verdict::Forward { port };
             }
             None => fact.usual = false,
         }
     }
-    tally
+    forwarded
 }
 
 #[inline(always)]
@@ -229,6 +229,11 @@ fn leave<B: PacketBuf>(
         return None;
     }
     let policy = shm.reader().policy_line(session.policy())?;
+    if let Some(filter) = stages.filters.of(&policy).ok()?
+        && !filter.down.v4.pass(&packet.filter_key(Direction::Downstream, Some(dst_port)))
+    {
+        return None;
+    }
     let index = slot.access_port();
     let (_, port, header) = match last {
         Some(access) if access.0 == index => access,

@@ -12,8 +12,10 @@ use bng_wire::{Ipv4Hdr, U16};
 use zerocopy::{FromBytes, IntoBytes, KnownLayout, Unaligned};
 
 use crate::buffer::{BURST, PacketBuf};
-use crate::burst::{AHEAD, Burst, Tally};
+use crate::burst::{AHEAD, Burst};
+use crate::destination;
 use crate::fib::Fib4;
+use crate::flow::Direction;
 use crate::nat_port::in_block;
 use crate::nat_table::Key;
 use crate::route;
@@ -69,7 +71,7 @@ pub(crate) fn run<B: PacketBuf, F: Fib4>(
     facts: &mut [Fact; BURST],
     fib: &F,
     burst: &mut Burst<'_, B>,
-) -> Tally {
+) -> usize {
     parse(stages, burst.bufs, facts);
     let mut destinations = [0; BURST];
     check(stages, burst.bufs.len(), facts, &mut destinations);
@@ -148,7 +150,13 @@ fn passes(stages: &Stages, fact: &mut Fact) -> Option<()> {
         || session.framed_ip() != src
         || src == 0
         || dst == session.gateway_ip()
-        || !stages.ranges.is_elsewhere(dst)
+        || destination::upstream(&stages.ranges, dst).is_err()
+    {
+        return None;
+    }
+    let policy = reader.policy_line(session.policy())?;
+    if let Some(filter) = stages.filters.of(&policy).ok()?
+        && !filter.up.v4.pass(&fact.packet.filter_key(Direction::Upstream, None))
     {
         return None;
     }
@@ -166,8 +174,8 @@ fn forward<B: PacketBuf>(
     burst: &mut Burst<'_, B>,
     facts: &mut [Fact; BURST],
     answers: &[u64; BURST],
-) -> Tally {
-    let mut tally = Tally::default();
+) -> usize {
+    let mut forwarded = 0;
     // Most bursts leave by few next hops.
     let mut egress = None;
     let count = burst.bufs.len();
@@ -196,13 +204,13 @@ fn forward<B: PacketBuf>(
         }
         match leave(stages, buf, fact, *answer, &mut egress) {
             Some(port) => {
-                tally.leaves(port);
+                forwarded += 1;
                 *verdict = Verdict::Forward { port };
             }
             None => fact.usual = false,
         }
     }
-    tally
+    forwarded
 }
 
 #[inline(always)]

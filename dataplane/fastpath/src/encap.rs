@@ -105,6 +105,46 @@ fn put<B: PacketBuf>(
         .map_or_else(|| drop(Counter::HeadroomMissing), |_| Ok(()))
 }
 
+/// The tags of a session's frames, as they stand there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tags {
+    count: u8,
+    bytes: [[u8; TAG_LEN]; 2],
+}
+
+impl Tags {
+    pub(crate) const NONE: Self = Self {
+        count: 0,
+        bytes: [[0; TAG_LEN]; 2],
+    };
+
+    #[inline(always)]
+    pub(crate) fn of(session: &SessionLine) -> Self {
+        match session.tags() {
+            0 => Self::NONE,
+            _ => Self::some(&session.vlans()),
+        }
+    }
+
+    #[inline(always)]
+    fn some(vlans: &Vlans) -> Self {
+        let stack = tags(vlans);
+        let bytes = [stack.outer(), stack.inner()].map(|tag| {
+            let VlanTag { tpid, tci } = tag.unwrap_or_default();
+            let ([a, b], [c, d]) = (tpid.to_be_bytes(), tci.to_be_bytes());
+            [a, b, c, d]
+        });
+        let count = stack.count() as u8;
+        Self { count, bytes }
+    }
+
+    /// Length of the headers in front of the packet.
+    #[inline(always)]
+    pub(crate) fn header_len(&self) -> usize {
+        ETH_LEN + TAG_LEN * usize::from(self.count) + PPPOE_LEN + PPP_LEN
+    }
+}
+
 /// The headers in front of IPv4 packets to the sessions of one access port. Writes what [`access`] writes, in few words.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AccessHeader {
@@ -116,40 +156,38 @@ impl AccessHeader {
         Self { own_mac }
     }
 
-    /// Length of the headers of a session's frames.
+    /// Writes the header for a packet of `ip_len` bytes to the start of `frame`; returns the packet's bytes.
     #[inline(always)]
-    pub(crate) fn len(session: &SessionLine) -> usize {
-        ETH_LEN + TAG_LEN * session.tags() + PPPOE_LEN + PPP_LEN
-    }
-
-    /// Fills `header`, which has the length of the session's headers, for a packet of `ip_len` bytes.
-    #[inline(always)]
-    pub(crate) fn write(
+    pub(crate) fn write<'a>(
         &self,
-        header: &mut [u8],
-        session: &SessionLine,
+        frame: &'a mut [u8],
+        client: [u8; 6],
+        tags: &Tags,
         session_id: u16,
         ip_len: u16,
-    ) {
-        let Some((macs, rest)) = header.split_first_chunk_mut::<12>() else {
-            return;
-        };
-        let [a, b, c, d, e, f] = session.client_mac();
+    ) -> Option<&'a mut [u8]> {
+        let [a, b, c, d, e, f] = client;
         let [g, h, i, j, k, l] = self.own_mac.0;
+        let (macs, mut rest) = frame.split_first_chunk_mut()?;
         *macs = [a, b, c, d, e, f, g, h, i, j, k, l];
-        let Some((rest, pppoe)) = rest.split_last_chunk_mut::<10>() else {
-            return;
-        };
-        let [a, b] = ethertype::PPPOE_SESSION.to_be_bytes();
-        let [c, d] = session_id.to_be_bytes();
-        let [e, f] = ip_len.wrapping_add(PPP_LEN as u16).to_be_bytes();
-        let [g, h] = protocol::IPV4.to_be_bytes();
-        *pppoe = [a, b, VERSION_TYPE, code::SESSION, c, d, e, f, g, h];
-        if !rest.is_empty() {
-            for (place, tag) in rest.as_chunks_mut().0.iter_mut().zip(tags(&session.vlans()).iter()) {
-                let ([a, b], [c, d]) = (tag.tpid.to_be_bytes(), tag.tci.to_be_bytes());
-                *place = [a, b, c, d];
+        if tags.count != 0 {
+            for tag in tags.bytes.iter().take(usize::from(tags.count)) {
+                let (place, behind) = rest.split_first_chunk_mut()?;
+                *place = *tag;
+                rest = behind;
             }
         }
+        let (ethertype, rest) = rest.split_first_chunk_mut()?;
+        *ethertype = ethertype::PPPOE_SESSION.to_be_bytes();
+        // Version and type, code, session id, length, PPP protocol.
+        let length = u64::from(ip_len) + PPP_LEN as u64;
+        let word = u64::from(VERSION_TYPE) << 56
+            | u64::from(code::SESSION) << 48
+            | u64::from(session_id) << 32
+            | length << 16
+            | u64::from(protocol::IPV4);
+        let (pppoe, rest) = rest.split_first_chunk_mut()?;
+        *pppoe = word.to_be_bytes();
+        Some(rest)
     }
 }

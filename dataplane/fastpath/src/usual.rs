@@ -18,55 +18,33 @@ use bng_wire::ipv4::{IPV4_MIN_LEN, protocol};
 use bng_wire::l4::tcp_flag::{FIN, RST, SYN};
 use bng_wire::l4::{TCP_MIN_LEN, UDP_LEN};
 use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN, VERSION_TYPE};
-use bng_wire::{EthHdr, MacAddr, U16, U32, VlanHdr};
+use bng_wire::{EthHdr, Ipv4Hdr, MacAddr, U16, U32, VlanHdr};
 use zerocopy::little_endian::U64 as Le64;
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::filter;
-use crate::flow::Direction;
 
-/// What a usual packet says.
+/// What a usual packet says, as it stands in the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Packet {
-    pub(crate) src: u32,
-    pub(crate) dst: u32,
-    /// Total length, bytes; at least that of both headers.
+    pub(crate) src: U32,
+    pub(crate) dst: U32,
+    pub(crate) src_port: U16,
+    pub(crate) dst_port: U16,
+    /// Total length, bytes (as a number); at least that of both headers.
     pub(crate) len: u16,
-    pub(crate) src_port: u16,
-    pub(crate) dst_port: u16,
     pub(crate) is_tcp: bool,
 }
 
 impl Packet {
     pub(crate) const EMPTY: Self = Self {
-        src: 0,
-        dst: 0,
+        src: U32::ZERO,
+        dst: U32::ZERO,
+        src_port: U16::ZERO,
+        dst_port: U16::ZERO,
         len: 0,
-        src_port: 0,
-        dst_port: 0,
         is_tcp: false,
     };
-
-    /// What the session's filter looks at, with the port that NAT leads to, if it does.
-    #[inline(always)]
-    fn filter_key(&self, direction: Direction, inside_port: Option<u16>) -> filter::Key<u32> {
-        let (remote, remote_port, local) = match direction {
-            Direction::Upstream => (self.dst, self.dst_port, self.src_port),
-            Direction::Downstream => (self.src, self.src_port, self.dst_port),
-        };
-        filter::Key {
-            protocol: if self.is_tcp {
-                protocol::TCP
-            } else {
-                protocol::UDP
-            },
-            remote,
-            ports: filter::Ports::Known {
-                remote: remote_port,
-                local: inside_port.unwrap_or(local),
-            },
-        }
-    }
 
     /// As NAT calls its protocol.
     #[inline(always)]
@@ -76,6 +54,23 @@ impl Packet {
         } else {
             NatProtocol::Udp
         }
+    }
+
+    /// Whether the session's filter lets it pass; `local` is the subscriber's port.
+    #[inline(always)]
+    fn passes(&self, rules: &filter::Rules<u32>, remote: (U32, U16), local: U16) -> bool {
+        rules.pass(&filter::Key {
+            protocol: if self.is_tcp {
+                protocol::TCP
+            } else {
+                protocol::UDP
+            },
+            remote: remote.0.get(),
+            ports: filter::Ports::Known {
+                remote: remote.1.get(),
+                local: local.get(),
+            },
+        })
     }
 }
 
@@ -108,8 +103,8 @@ struct PacketHead {
 #[repr(C)]
 struct SessionHead {
     dst: MacAddr,
-    src: MacAddr,
-    ethertype: U16,
+    /// Source address and EtherType.
+    src_type: Le64,
     version_code: U16,
     session_id: U16,
     length: U16,
@@ -142,9 +137,18 @@ fn is_fixed(head: &Fixed, fixed: &Fixed, mask: &Fixed) -> bool {
 /// What a session frame says besides the packet in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Session {
+    pub(crate) sender: Sender,
     pub(crate) id: u16,
     /// Length of the tags, bytes.
     pub(crate) tags: u8,
+}
+
+impl Session {
+    pub(crate) const EMPTY: Self = Self {
+        sender: Sender::new([0; 6], None, None),
+        id: 0,
+        tags: 0,
+    };
 }
 
 /// The usual session frames to a port.
@@ -155,58 +159,74 @@ pub(crate) struct SessionFrames {
 }
 
 impl SessionFrames {
-    /// EtherType, PPPoE version, type and code, PPP protocol; IPv4 version, header length, "more fragments" and offset.
+    /// Destination, EtherType, PPPoE version, type and code, PPP protocol; IPv4 version, header length, "more fragments"
+    /// and offset.
     const MASK: Fixed = [
-        word([0; 8]),
+        word([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
         word([0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]),
         word([0, 0, 0, 0, 0xff, 0xff, 0xff, 0]),
         word([0, 0, 0, 0, 0x3f, 0xff, 0, 0]),
     ];
+    /// As [`Self::MASK`], where tags are in front of the EtherType.
+    const MASK_TAGGED: Fixed = [word([0; 8]), Self::MASK[1], Self::MASK[2], Self::MASK[3]];
 
     pub(crate) const fn to_port(own: MacAddr) -> Self {
-        let [a, b] = ethertype::PPPOE_SESSION.to_be_bytes();
-        let [c, d] = pppoe::protocol::IPV4.to_be_bytes();
+        let [a, b, c, d, e, f] = own.0;
+        let [g, h] = ethertype::PPPOE_SESSION.to_be_bytes();
+        let [i, j] = pppoe::protocol::IPV4.to_be_bytes();
         let fixed = [
-            word([0; 8]),
-            word([0, 0, 0, 0, a, b, VERSION_TYPE, pppoe::code::SESSION]),
-            word([0, 0, 0, 0, c, d, 0x45, 0]),
+            word([a, b, c, d, e, f, 0, 0]),
+            word([0, 0, 0, 0, g, h, VERSION_TYPE, pppoe::code::SESSION]),
+            word([0, 0, 0, 0, i, j, 0x45, 0]),
             word([0; 8]),
         ];
         Self { own, fixed }
     }
 
-    /// Reads a frame. What was found of one that is not usual means nothing.
+    /// Reads a frame; false if it is not usual, and then what was found means nothing.
     #[inline(always)]
-    pub(crate) fn read(
-        &self,
-        data: &[u8],
-        sender: &mut Sender,
-        packet: &mut Packet,
-    ) -> Option<Session> {
-        let (head, _) = SessionHead::ref_from_prefix(data).ok()?;
-        if head.dst != self.own {
-            return None;
+    pub(crate) fn read(&self, data: &[u8], session: &mut Session, packet: &mut Packet) -> bool {
+        const SESSION: u16 = ethertype::PPPOE_SESSION.swap_bytes();
+        let Ok((head, _)) = SessionHead::ref_from_prefix(data) else {
+            return false;
+        };
+        let src_type = head.src_type.get();
+        let [a, b, c, d, e, f, ..] = src_type.to_le_bytes();
+        let src = [a, b, c, d, e, f];
+        if (src_type >> 48) as u16 == SESSION {
+            session.sender = Sender::new(src, None, None);
+            return self.read_from(data, 0, &Self::MASK, session, packet);
         }
-        *sender = Sender::new(head.src.0, None, None);
-        if head.ethertype == U16::new(ethertype::PPPOE_SESSION) {
-            return self.read_from(data, 0, packet);
-        }
-        let (tagged, tags) = tagged(data)?;
-        *sender = tagged;
-        self.read_from(data.get(tags..)?, tags as u8, packet)
+        let Some((tagged, tags)) = tagged(data, src) else {
+            return false;
+        };
+        session.sender = tagged;
+        let rest = data.get(tags..).unwrap_or(&[]);
+        head.dst == self.own && self.read_from(rest, tags, &Self::MASK_TAGGED, session, packet)
     }
 
-    /// Reads what follows the addresses and tags.
+    /// Reads what begins `tags` bytes after the addresses.
     #[inline(always)]
-    fn read_from(&self, rest: &[u8], tags: u8, packet: &mut Packet) -> Option<Session> {
-        let (head, _) = SessionHead::ref_from_prefix(rest).ok()?;
-        let (start, _) = Fixed::ref_from_prefix(rest).ok()?;
+    fn read_from(
+        &self,
+        rest: &[u8],
+        tags: usize,
+        mask: &Fixed,
+        session: &mut Session,
+        packet: &mut Packet,
+    ) -> bool {
+        let (Ok((head, _)), Ok((start, _))) = (
+            SessionHead::ref_from_prefix(rest),
+            Fixed::ref_from_prefix(rest),
+        ) else {
+            return false;
+        };
+        session.id = head.session_id.get();
+        session.tags = tags as u8;
         let length = i32::from(head.length.get());
-        let usual = length <= rest.len() as i32 - (ETH_LEN + PPPOE_LEN) as i32
-            && is_fixed(start, &self.fixed, &Self::MASK)
-            && head.packet.read(length - PPP_LEN as i32, packet);
-        let id = head.session_id.get();
-        usual.then_some(Session { id, tags })
+        length <= rest.len() as i32 - (ETH_LEN + PPPOE_LEN) as i32
+            && is_fixed(start, &self.fixed, mask)
+            && head.packet.read(length - PPP_LEN as i32, packet)
     }
 
     /// Offset of the IPv4 header in a frame without tags.
@@ -215,7 +235,7 @@ impl SessionFrames {
 
 /// Sender and length of the tags, of a session frame with one or two. A priority tag is not usual.
 #[inline(always)]
-fn tagged(data: &[u8]) -> Option<(Sender, usize)> {
+fn tagged(data: &[u8], src: [u8; 6]) -> Option<(Sender, usize)> {
     const SESSION: U16 = U16::new(ethertype::PPPOE_SESSION);
     let (eth, rest) = EthHdr::ref_from_prefix(data).ok()?;
     let (outer, rest) = VlanHdr::ref_from_prefix(rest).ok()?;
@@ -224,14 +244,14 @@ fn tagged(data: &[u8]) -> Option<(Sender, usize)> {
         return None;
     }
     if outer.ethertype == SESSION {
-        return Some((Sender::new(eth.src.0, Some(s_vlan), None), TAG_LEN));
+        return Some((Sender::new(src, Some(s_vlan), None), TAG_LEN));
     }
     let (inner, _) = VlanHdr::ref_from_prefix(rest).ok()?;
     let c_vlan = inner.tci.get() & 0x0fff;
     if !is_tpid(outer.ethertype.get()) || inner.ethertype != SESSION || c_vlan == 0 {
         return None;
     }
-    let sender = Sender::new(eth.src.0, Some(s_vlan), Some(c_vlan));
+    let sender = Sender::new(src, Some(s_vlan), Some(c_vlan));
     Some((sender, 2 * TAG_LEN))
 }
 
@@ -291,10 +311,10 @@ impl PacketHead {
             return false;
         }
         let (ttl, proto) = (second as u8, (second >> 8) as u8);
-        packet.src = ((second >> 32) as u32).swap_bytes();
-        packet.dst = self.dst.get();
-        packet.src_port = self.src_port.get();
-        packet.dst_port = self.dst_port.get();
+        packet.src = U32::from_bytes(((second >> 32) as u32).to_le_bytes());
+        packet.dst = self.dst;
+        packet.src_port = self.src_port;
+        packet.dst_port = self.dst_port;
         packet.len = ((first >> 16) as u16).swap_bytes();
         packet.is_tcp = proto == protocol::TCP;
         let (udp_len, offset) = (self.udp_length.get(), self.offset);
@@ -315,21 +335,51 @@ impl PacketHead {
     }
 }
 
-/// Updates the checksum of a usual packet's transport header, of which `l4` is what follows the ports.
+/// IPv4 header and ports of a usual packet.
+#[derive(FromBytes, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Rewritten {
+    ip: Ipv4Hdr,
+    src_port: U16,
+    dst_port: U16,
+}
+
+/// One end of a packet.
+type End = (U32, U16);
+
+/// Gives a usual packet, which begins with `bytes`, a new end and takes one hop off it. `old` is the end it has and
+/// `end_of` says where that is.
 #[inline(always)]
-fn update_checksum(l4: &mut [u8], is_tcp: bool, changed: Delta) {
-    // Offsets 16 and 6 of the headers.
-    let at = if is_tcp { 12 } else { 2 };
-    let field = l4.get_mut(at..).and_then(|l4| l4.first_chunk_mut());
-    let Some(field) = field else {
+fn rewrite(
+    bytes: &mut [u8],
+    is_tcp: bool,
+    old: End,
+    new: End,
+    end_of: impl FnOnce(&mut Rewritten) -> (&mut U32, &mut U16),
+) {
+    let Ok((head, l4)) = Rewritten::mut_from_prefix(bytes) else {
         return;
     };
-    let old = u16::from_be_bytes(*field);
-    let mut new = changed.apply(old);
-    if (old == 0 || new == 0) && !is_tcp {
-        new = udp_zero(old);
+    let address = Delta::new().u32(old.0.get(), new.0.get());
+    // The TTL is the upper half of its 16-bit word, so the change is the same for every packet (RFC 1141).
+    let hop = Delta::new().u16(0x0100, 0);
+    let ip = &mut head.ip;
+    ip.ttl = ip.ttl.wrapping_sub(1);
+    ip.checksum.set(address.and(hop).apply(ip.checksum.get()));
+    let (ip_place, port_place) = end_of(head);
+    (*ip_place, *port_place) = new;
+    // Offsets 16 and 6 of the headers, whose ports are behind us.
+    let at = if is_tcp { 12 } else { 2 };
+    let Some(Ok(field)) = l4.get_mut(at..at + 2).map(<&mut [u8; 2]>::try_from) else {
+        return;
+    };
+    let check = u16::from_be_bytes(*field);
+    let changed = address.u16(old.1.get(), new.1.get());
+    let mut updated = changed.apply(check);
+    if (check == 0 || updated == 0) && !is_tcp {
+        updated = udp_zero(check);
     }
-    *field = new.to_be_bytes();
+    *field = updated.to_be_bytes();
 }
 
 /// UDP: zero means none, and stays; a computed zero is sent as all ones (RFC 768).
@@ -373,26 +423,26 @@ mod tests {
             && flow.tcp_flags & (SYN | FIN | RST) == 0
             && packet.ttl > 1;
         let found = Packet {
-            src: packet.src,
-            dst: packet.dst,
+            src: packet.src.into(),
+            dst: packet.dst.into(),
+            src_port: port(0)?.into(),
+            dst_port: port(2)?.into(),
             len: packet.len,
-            src_port: port(0)?,
-            dst_port: port(2)?,
             is_tcp: packet.protocol == protocol::TCP,
         };
         let translated = match direction {
             Direction::Upstream => found.src_port,
             Direction::Downstream => found.dst_port,
         };
-        assert!(!usual || (flow.protocol, flow.port) == (found.protocol(), translated));
+        assert!(!usual || (flow.protocol, flow.port) == (found.protocol(), translated.get()));
         usual.then_some(found)
     }
 
-    fn session(frame: &[u8]) -> Option<(Session, Sender, Packet)> {
-        let (mut sender, mut packet) = (Sender::default(), Packet::EMPTY);
+    fn session(frame: &[u8]) -> Option<(Session, Packet)> {
+        let (mut session, mut packet) = (Session::EMPTY, Packet::EMPTY);
         let frames = SessionFrames::to_port(OWN);
-        let session = frames.read(frame, &mut sender, &mut packet)?;
-        Some((session, sender, packet))
+        let usual = frames.read(frame, &mut session, &mut packet);
+        usual.then_some((session, packet))
     }
 
     fn core(frame: &[u8]) -> Option<Packet> {
@@ -401,7 +451,7 @@ mod tests {
         usual.then_some(packet)
     }
 
-    fn session_by_parsers(frame: &[u8]) -> Option<(Session, Sender, Packet)> {
+    fn session_by_parsers(frame: &[u8]) -> Option<(Session, Packet)> {
         let buf = TestBuf::new(0, frame);
         let (link, rest) =
             classify::access(&buf, &port(PortRole::Access { index: 0 }), &[]).ok()?;
@@ -412,11 +462,11 @@ mod tests {
         let packet = ip::check(ppp.payload, l3).ok()?;
         let bytes = ppp.payload.get(..usize::from(packet.len))?;
         let session = Session {
+            sender: session::sender(&link),
             id: ppp.session_id,
             tags: link.tags.wire_len() as u8,
         };
-        let sender = session::sender(&link);
-        Some((session, sender, as_usual(bytes, &packet, Direction::Upstream)?))
+        Some((session, as_usual(bytes, &packet, Direction::Upstream)?))
     }
 
     fn core_by_parsers(frame: &[u8]) -> Option<Packet> {

@@ -4,7 +4,7 @@ use crate::filters::{Filter, Filters, MAX_FILTERS};
 use crate::frames::address_of;
 use crate::layout::{BLOCKS_PER_ADDRESS, Capacities};
 use crate::mapping::{Tables, prefetch};
-use crate::policy::{Policy, PolicyId, PolicyLine};
+use crate::policy::{Policy, PolicyId, PolicyLine, PolicyPart};
 use crate::pools::{Pool6Range, PoolRange, Pools, PortAddresses};
 use crate::routes::{Adjacency, GROUP, NEIGHBOUR, NextHopId, Route, Route6};
 use crate::session::{Session, SessionLine, SessionLine6, SessionStats, SlotIndex};
@@ -112,6 +112,20 @@ impl Reader {
     #[must_use]
     pub fn policy_line(&self, id: PolicyId) -> Option<PolicyLine> {
         self.tables.policies.get(usize::from(id.0))?.line()
+    }
+
+    /// As [`Self::policy_line`], what concerns usual packets from the subscriber.
+    #[inline(always)]
+    #[must_use]
+    pub fn policy_up(&self, id: PolicyId) -> Option<PolicyPart> {
+        self.tables.policies.get(usize::from(id.0))?.part(true)
+    }
+
+    /// As [`Self::policy_line`], what concerns usual packets to the subscriber.
+    #[inline(always)]
+    #[must_use]
+    pub fn policy_down(&self, id: PolicyId) -> Option<PolicyPart> {
+        self.tables.policies.get(usize::from(id.0))?.part(false)
     }
 
     /// As [`Self::policy_line`], all of it.

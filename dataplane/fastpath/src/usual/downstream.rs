@@ -1,22 +1,19 @@
 //! Usual packets downstream, a burst at a time.
 //!
 //! Pass 1 parses and prefetches the reverse mapping, pass 2 reads it and prefetches the session, pass 3 looks whether
-//! everything is there and only then changes anything.
+//! everything is as it should be, pass 4 changes and counts.
 
-use bng_shm::{BlockOwner, PoolRange, RangeKind, Reverse, SlotIndex};
-use bng_wire::checksum::Delta;
+use bng_shm::{BlockOwner, Meter, PoolRange, RangeKind, Reverse, SlotIndex};
+use bng_wire::U16;
 use bng_wire::ethernet::ETH_LEN;
-use bng_wire::{Ipv4Hdr, U16};
-use zerocopy::{FromBytes, IntoBytes, KnownLayout, Unaligned};
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::{AHEAD, Burst};
 use crate::downstream::leads_to;
-use crate::encap::AccessHeader;
-use crate::flow::Direction;
+use crate::encap::{AccessHeader, Tags};
 use crate::nat_port::in_block;
 use crate::source_check;
-use crate::usual::{self, CoreFrames, Packet};
+use crate::usual::{self, CoreFrames, End, Packet};
 use crate::verdict::Verdict;
 use crate::worker::Stages;
 
@@ -34,6 +31,12 @@ pub(crate) struct Fact {
     slot: SlotIndex,
     /// The reverse mapping, as it lies in the table, or the generation of a routed subscriber's session.
     inside: u64,
+    // From here on: pass 3.
+    client_mac: [u8; 6],
+    meter: Meter,
+    tags: Tags,
+    /// The packet's destination from now on.
+    dst: End,
 }
 
 impl Fact {
@@ -44,19 +47,31 @@ impl Fact {
         packet: Packet::EMPTY,
         slot: SlotIndex(0),
         inside: 0,
+        client_mac: [0; 6],
+        meter: Meter {
+            cost: 0,
+            burst_ns: 0,
+        },
+        tags: Tags::NONE,
+        dst: (Packet::EMPTY.dst, U16::ZERO),
     };
 }
 
-/// Forwards the usual packets of a burst and writes their verdicts; the facts of all others are not
-/// [`usual`](Fact::usual).
+/// Forwards the usual packets of a burst, writes their verdicts and returns how many they are; the facts of all others
+/// are not [`usual`](Fact::usual).
 pub(crate) fn run<B: PacketBuf>(
     stages: &Stages,
     facts: &mut [Fact; BURST],
     burst: &mut Burst<'_, B>,
 ) -> usize {
     parse(stages, burst.bufs, facts);
-    find(stages, burst.bufs.len(), facts);
-    deliver(stages, burst, facts)
+    let count = burst.bufs.len().min(BURST);
+    let Some(present) = facts.get_mut(..count) else {
+        return 0;
+    };
+    find(stages, present);
+    check(stages, present);
+    deliver(stages, burst, present)
 }
 
 /// Pass 1: everything the packet itself says.
@@ -71,17 +86,18 @@ fn parse<B: PacketBuf>(stages: &Stages, bufs: &[B], facts: &mut [Fact; BURST]) {
         if let Some(next) = bufs.get(at + AHEAD) {
             next.prefetch();
         }
-        fact.usual = false;
         if buf.port() != port {
             port = buf.port();
             core = frames_of(stages, port);
         }
-        let Some(frames) = &core else {
-            continue;
+        fact.usual = if let Some(frames) = &core
+            && buf.is_contiguous()
+            && frames.read(buf.data(), &mut fact.packet)
+        {
+            target(stages, fact, &mut range).is_some()
+        } else {
+            false
         };
-        if buf.is_contiguous() && frames.read(buf.data(), &mut fact.packet) {
-            fact.usual = target(stages, fact, &mut range).is_some();
-        }
     }
 }
 
@@ -99,12 +115,12 @@ fn target<'a>(
     fact: &mut Fact,
     last: &mut Option<&'a PoolRange>,
 ) -> Option<()> {
-    let Packet { src, dst, .. } = fact.packet;
+    let dst = fact.packet.dst.get();
     let range = match last {
         Some(range) if range.contains(dst.into()) => range,
         _ => last.insert(stages.ranges.find(dst)?),
     };
-    source_check::downstream(&stages.ranges, src).ok()?;
+    source_check::downstream(&stages.ranges, fact.packet.src.get()).ok()?;
     match range.kind {
         RangeKind::Nat => {
             // Dense indices fit 16 bits (Capacities); a base that is nonsense finds nobody's mapping.
@@ -113,7 +129,7 @@ fn target<'a>(
             let protocol = fact.packet.protocol();
             stages
                 .shm
-                .prefetch_reverse(index, protocol, fact.packet.dst_port);
+                .prefetch_reverse(index, protocol, fact.packet.dst_port.get());
         }
         RangeKind::Routed => {
             fact.is_nat = false;
@@ -124,13 +140,11 @@ fn target<'a>(
     Some(())
 }
 
-/// Pass 2: the session, if it is this worker's.
+/// Pass 2: whose the destination is, if it is this worker's.
 #[inline(never)]
-fn find(stages: &Stages, count: usize, facts: &mut [Fact; BURST]) {
-    for fact in facts.iter_mut().take(count) {
-        if fact.usual {
-            fact.usual = owned(stages, fact).is_some();
-        }
+fn find(stages: &Stages, facts: &mut [Fact]) {
+    for fact in facts {
+        fact.usual = fact.usual && owned(stages, fact).is_some();
     }
 }
 
@@ -139,11 +153,11 @@ fn owned(stages: &Stages, fact: &mut Fact) -> Option<()> {
     let shm = &stages.shm;
     let packet = &fact.packet;
     if fact.is_nat {
-        let (index, port) = (fact.address_index, packet.dst_port);
+        let (index, port) = (fact.address_index, packet.dst_port.get());
         fact.inside = shm.reverse_word(index, packet.protocol(), port);
         fact.slot = Reverse::unpack(fact.inside)?.slot;
     } else {
-        let owner = framed_owner(stages, packet.dst)?;
+        let owner = framed_owner(stages, packet.dst.get())?;
         fact.inside = u64::from(owner.generation);
         fact.slot = owner.slot;
     }
@@ -160,38 +174,93 @@ fn framed_owner(stages: &Stages, dst: u32) -> Option<BlockOwner> {
     stages.shm.reader().framed_owner(range, dst.into())
 }
 
-/// Pass 3: session, NAT, policer, new header, counters.
+/// Pass 3: session, NAT, size, policy, filter.
 #[inline(never)]
-fn deliver<B: PacketBuf>(
-    stages: &Stages,
-    burst: &mut Burst<'_, B>,
-    facts: &mut [Fact; BURST],
-) -> usize {
-    let mut forwarded = 0;
-    let ahead = |fact: &Fact| {
-        if fact.usual {
-            stages.shm.reader().prefetch_stats(fact.slot);
+fn check(stages: &Stages, facts: &mut [Fact]) {
+    for fact in facts {
+        fact.usual = fact.usual && passes(stages, fact).is_some();
+    }
+}
+
+#[inline(always)]
+fn passes(stages: &Stages, fact: &mut Fact) -> Option<()> {
+    let Stages { shm, nat, .. } = stages;
+    let packet = &fact.packet;
+    let session = shm.reader().open_session(fact.slot, shm.index())?;
+    shm.reader().prefetch_stats(fact.slot);
+    let framed_ip = session.framed_ip();
+    if packet.len > session.mtu() || framed_ip == 0 {
+        return None;
+    }
+    fact.dst = if fact.is_nat {
+        let entry = Reverse::unpack(fact.inside)?;
+        let port = packet.dst_port.get();
+        if entry.generation != Reverse::generation_bits(session.generation())
+            || !entry.inbound_seen
+            || entry.closing
+            || nat.timers.expired(packet.protocol(), &entry, nat.tick)
+            || !in_block(&session.block(), fact.address_index, port)
+        {
+            return None;
         }
+        (framed_ip.into(), entry.inside_port.into())
+    } else {
+        let (slot, generation) = (fact.slot, fact.inside as u32);
+        if !leads_to(&BlockOwner { slot, generation }, &session, packet.dst.get()) {
+            return None;
+        }
+        (packet.dst, packet.dst_port)
     };
-    let count = burst.bufs.len();
-    facts.iter().take(AHEAD.min(count)).for_each(ahead);
-    let mut access = None;
-    for (at, (buf, verdict)) in burst.bufs.iter_mut().zip(burst.verdicts.iter_mut()).enumerate() {
-        if let Some(next) = facts.get(at + AHEAD).filter(|_| at + AHEAD < count) {
-            ahead(next);
+    let policy = shm.reader().policy_down(session.policy())?;
+    if let Some(filter) = stages.filters.by_id(policy.filter()).ok()? {
+        let remote = (packet.src, packet.src_port);
+        if !packet.passes(&filter.down.v4, remote, fact.dst.1) {
+            return None;
         }
-        let Some(fact) = facts.get_mut(at).filter(|fact| fact.usual) else {
-            continue;
-        };
-        match leave(stages, buf, fact, &mut access) {
-            Some(port) => {
+    }
+    fact.meter = policy.meter;
+    fact.client_mac = session.client_mac();
+    fact.tags = Tags::of(&session);
+    Some(())
+}
+
+/// Pass 4: policer, new headers, counters.
+#[inline(never)]
+fn deliver<B: PacketBuf>(stages: &Stages, burst: &mut Burst<'_, B>, facts: &mut [Fact]) -> usize {
+    let mut forwarded = 0;
+    // Most bursts leave by one port.
+    let mut access = None;
+    let packets = burst.bufs.iter_mut().zip(burst.verdicts.iter_mut());
+    for ((buf, verdict), fact) in packets.zip(facts) {
+        if fact.usual {
+            if let Some(port) = leave(stages, buf, fact, &mut access) {
                 forwarded += 1;
                 *verdict = Verdict::Forward { port };
+            } else {
+                fact.usual = false;
             }
-            None => fact.usual = false,
         }
     }
     forwarded
+}
+
+/// An access port, by its index among all ports and among access ports.
+#[derive(Debug, Clone, Copy)]
+struct Access {
+    port: u8,
+    index: u8,
+    header: AccessHeader,
+}
+
+#[cold]
+fn access_port(stages: &Stages, index: u8) -> Option<Access> {
+    let (port, own) = stages.ports.of_access_index(index)?;
+    let header = AccessHeader::of_port(own.mac);
+    Some(Access {
+        port,
+        index,
+        header,
+    })
 }
 
 #[inline(always)]
@@ -199,63 +268,33 @@ fn leave<B: PacketBuf>(
     stages: &Stages,
     buf: &mut B,
     fact: &Fact,
-    last: &mut Option<(u8, u8, AccessHeader)>,
+    last: &mut Option<Access>,
 ) -> Option<u8> {
-    let Stages { shm, nat, .. } = stages;
     let Fact { slot, packet, .. } = fact;
-    let session = shm.reader().open_session(*slot, shm.index())?;
-    let (dst, dst_port) = if fact.is_nat {
-        let entry = Reverse::unpack(fact.inside)?;
-        if entry.generation != Reverse::generation_bits(session.generation())
-            || !entry.inbound_seen
-            || entry.closing
-            || nat.timers.expired(packet.protocol(), &entry, nat.tick)
-            || !in_block(&session.block(), fact.address_index, packet.dst_port)
-        {
-            return None;
-        }
-        (session.framed_ip(), entry.inside_port)
-    } else {
-        let owner = BlockOwner {
-            slot: *slot,
-            generation: fact.inside as u32,
-        };
-        if !leads_to(&owner, &session, packet.dst) {
-            return None;
-        }
-        (packet.dst, packet.dst_port)
-    };
-    if packet.len > session.mtu() || dst == 0 {
-        return None;
-    }
-    let policy = shm.reader().policy_line(session.policy())?;
-    if let Some(filter) = stages.filters.of(&policy).ok()?
-        && !filter.down.v4.pass(&packet.filter_key(Direction::Downstream, Some(dst_port)))
-    {
-        return None;
-    }
     let index = slot.access_port();
-    let (_, port, header) = match last {
-        Some(access) if access.0 == index => access,
-        _ => {
-            let (port, own) = stages.ports.of_access_index(index)?;
-            last.insert((index, port, AccessHeader::of_port(own.mac)))
-        }
+    let access = match last {
+        Some(access) if access.index == index => access,
+        _ => last.insert(access_port(stages, index)?),
     };
-    let header_len = AccessHeader::len(&session);
+    let header_len = fact.tags.header_len();
     let front = header_len - ETH_LEN;
-    if !buf.reframe(-(front as isize), header_len + usize::from(packet.len)) {
+    let len = packet.len;
+    if !buf.reframe(-(front as isize), header_len + usize::from(len)) {
         return None;
     }
-    if !shm.pass_down(*slot, policy.down(), u64::from(packet.len), stages.now_ns) {
+    let now_ns = stages.now_ns;
+    if !stages.shm.pass_down(*slot, fact.meter, u64::from(len), now_ns) {
         back(buf, front);
         return None;
     }
     // From here on things change.
-    let (head, rest) = buf.data_mut().split_at_mut_checked(header_len)?;
-    header.write(head, &session, slot.session_id(), packet.len);
-    rewrite(rest, packet, dst, dst_port);
-    Some(*port)
+    let id = slot.session_id();
+    let bytes = access.header.write(buf.data_mut(), fact.client_mac, &fact.tags, id, len)?;
+    let old = (packet.dst, packet.dst_port);
+    usual::rewrite(bytes, packet.is_tcp, old, fact.dst, |head| {
+        (&mut head.ip.dst, &mut head.dst_port)
+    });
+    Some(access.port)
 }
 
 /// Takes the room for the new header back; only padding is lost.
@@ -263,29 +302,4 @@ fn leave<B: PacketBuf>(
 fn back<B: PacketBuf>(buf: &mut B, front: usize) {
     let len = buf.data().len().saturating_sub(front);
     buf.reframe(front as isize, len);
-}
-
-/// IPv4 header and ports.
-#[derive(FromBytes, IntoBytes, KnownLayout, Unaligned)]
-#[repr(C)]
-struct PacketStart {
-    ip: Ipv4Hdr,
-    src_port: U16,
-    dst_port: U16,
-}
-
-#[inline(always)]
-fn rewrite(bytes: &mut [u8], packet: &Packet, dst: u32, dst_port: u16) {
-    let Ok((head, l4)) = PacketStart::mut_from_prefix(bytes) else {
-        return;
-    };
-    let ip = &mut head.ip;
-    let address = Delta::new().u32(packet.dst, dst);
-    ip.dst.set(dst);
-    ip.ttl = ip.ttl.wrapping_sub(1);
-    let hop = Delta::new().u16(0x0100, 0);
-    ip.checksum.set(address.and(hop).apply(ip.checksum.get()));
-    head.dst_port.set(dst_port);
-    let changed = address.u16(packet.dst_port, dst_port);
-    usual::update_checksum(l4, packet.is_tcp, changed);
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::lane::{self, Work};
 use super::rounds::{Part, Round};
 use super::stats::{Samples, Spread};
-use super::{Bench, Copying, Direction, Features, LaneResult, Locking, frames};
+use super::{Bench, Copying, Direction, Features, LaneResult, Locking, Reading, frames};
 
 /// Clock that figures of other machines are compared at, GHz.
 pub(crate) const COMMON_GHZ: f64 = 2.1;
@@ -27,6 +27,8 @@ pub(crate) struct Figures {
     pub(crate) features: Features,
     pub(crate) copy: Copying,
     pub(crate) tags: u8,
+    /// The plain-IP path in place of PPPoE and NAT.
+    pub(crate) plain_ip: bool,
     /// Time a worker spends on a packet.
     pub(crate) ns_per_packet: f64,
     /// Of `ns_per_packet`.
@@ -52,12 +54,27 @@ pub(crate) struct Figures {
     /// Total rate of all workers by the rate of one alone.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) scaling: Option<f64>,
+    /// PPPoE and NAT in the same run; only with `--plain-ip`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) pppoe_nat_ns_per_packet: Option<f64>,
+    /// Rate of PPPoE and NAT by the rate of plain IP.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) pppoe_nat_to_plain_ip: Option<f64>,
     /// Only with `--malformed`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) malformed_ns_per_packet: Option<f64>,
     /// Rate of malformed frames by the rate of good ones.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) malformed_to_good: Option<f64>,
+    /// While another thread reads the counters of all sessions, again and again; only with `--read-counters`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) reading_ns_per_packet: Option<f64>,
+    /// Time that thread needs for all sessions once, microseconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) reading_us: Option<f64>,
+    /// Part of a worker's time that reading all sessions once a second costs it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) reading_once_a_second_costs: Option<f64>,
     pub(crate) allocations_per_packet: f64,
     /// Samples of the pipeline that count.
     pub(crate) samples: usize,
@@ -125,6 +142,9 @@ fn kind(lanes: &[&[Part]], kind: usize, ns_per_tick: f64) -> Kind {
             found.packets += part.pass.packets as u64;
             found.allocations += part.allocations;
         }
+        if first.settling {
+            continue;
+        }
         if clean {
             found.samples.add(workers / per_ns);
         } else {
@@ -135,7 +155,11 @@ fn kind(lanes: &[&[Part]], kind: usize, ns_per_tick: f64) -> Kind {
 }
 
 /// Figures of all directions; fails if what was timed is not what was meant.
-pub(super) fn of_run(bench: &Bench<'_>, lanes: &[LaneResult]) -> Result<Vec<Figures>> {
+pub(super) fn of_run(
+    bench: &Bench<'_>,
+    lanes: &[LaneResult],
+    reading: Reading,
+) -> Result<Vec<Figures>> {
     let directions = bench.args.directions().iter().enumerate();
     directions
         .map(|(at, direction)| {
@@ -143,7 +167,7 @@ pub(super) fn of_run(bench: &Bench<'_>, lanes: &[LaneResult]) -> Result<Vec<Figu
                 .iter()
                 .filter_map(|lane| lane.parts.get(at).map(Vec::as_slice))
                 .collect();
-            of_direction(bench, *direction, &parts, lanes)
+            of_direction(bench, *direction, &parts, lanes, reading)
         })
         .collect()
 }
@@ -153,6 +177,7 @@ fn of_direction(
     direction: Direction,
     parts: &[&[Part]],
     lanes: &[LaneResult],
+    reading: Reading,
 ) -> Result<Figures> {
     let Bench {
         args,
@@ -168,7 +193,7 @@ fn of_direction(
         Some(kind(parts, at, ns_per_tick))
     };
     let pipeline = |round: &Round| matches!(round.work, Work::Pipeline(_));
-    let Some(ours) = pick(&|r| pipeline(r) && !r.solo && r.frames == frames::GOOD) else {
+    let Some(ours) = pick(&|r| pipeline(r) && !r.solo && !r.reading && r.frames == frames::GOOD) else {
         bail!("the pipeline did not run");
     };
     let Some(plain) = pick(&|r| r.work == Work::MacForward) else {
@@ -182,6 +207,7 @@ fn of_direction(
     }
     let solo = pick(&|r| r.solo);
     let malformed = pick(&|r| r.frames == frames::MALFORMED);
+    let while_read = pick(&|r| r.reading);
 
     // The workers' own counters must say what the loops say.
     let counter = match direction {
@@ -191,7 +217,7 @@ fn of_direction(
     let packets = |kind: &Option<Kind>| kind.as_ref().map_or(0, |kind| kind.packets);
     let checked: u64 = shape.flows.into();
     let forwarded = bench.counted(counter);
-    let meant = ours.packets + packets(&solo) + checked;
+    let meant = ours.packets + packets(&solo) + packets(&while_read) + checked;
     if forwarded != meant {
         bail!("{forwarded} packets were forwarded {direction:?}, and {meant} should have been");
     }
@@ -206,6 +232,7 @@ fn of_direction(
     let ns = ours.samples.median();
     let solo_ns = solo.map(|kind| kind.samples.median());
     let malformed_ns = malformed.map(|kind| kind.samples.median());
+    let reading_ns = while_read.map(|kind| kind.samples.median());
     let workers = f64::from(args.workers);
     let mpps_per_worker = 1e3 / ns;
     let gbps_ip_per_worker = mpps_per_worker * args.ip_bytes as f64 * 8e-3;
@@ -225,6 +252,7 @@ fn of_direction(
         features: args.features,
         copy: args.copy,
         tags: args.tags,
+        plain_ip: args.plain_ip,
         ns_per_packet: ns,
         spread_ns: ours.samples.spread(),
         clocks: ns / ns_per_tick,
@@ -240,6 +268,12 @@ fn of_direction(
         scaling: solo_ns.map(|solo| workers * solo / ns),
         malformed_ns_per_packet: malformed_ns,
         malformed_to_good: malformed_ns.map(|malformed| ns / malformed),
+        reading_ns_per_packet: reading_ns,
+        reading_us: reading_ns.map(|_| {
+            reading.spent.as_secs_f64() * 1e6 / f64::from(reading.times.max(1))
+        }),
+        reading_once_a_second_costs: reading_ns
+            .map(|reading| reading_cost(shape.sessions, args.workers, reading - ns)),
         allocations_per_packet: ours.allocations as f64 / ours.packets as f64,
         samples: ours.samples.len(),
         samples_preempted: ours.preempted,
@@ -259,6 +293,14 @@ fn of_direction(
         dpdk: rte_rs::version().to_owned(),
         seed: args.seed,
     })
+}
+
+/// What reading all sessions once a second costs each worker, as a part of its time.
+///
+/// A reading takes the line of a session's counters away from its worker, which pays for that once, at the session's next
+/// packet. So `extra_ns`, measured where every packet pays, is paid once per session and second.
+fn reading_cost(sessions: u32, workers: u8, extra_ns: f64) -> f64 {
+    f64::from(sessions) / f64::from(workers) * extra_ns.max(0.0) / 1e9
 }
 
 impl fmt::Display for Figures {
@@ -294,11 +336,107 @@ impl fmt::Display for Figures {
                 "          malformed frames: {malformed:.1} ns, {ratio:.2} times the rate of good ones"
             )?;
         }
+        if let (Some(ns), Some(us), Some(cost)) = (
+            self.reading_ns_per_packet,
+            self.reading_us,
+            self.reading_once_a_second_costs,
+        ) {
+            writeln!(
+                f,
+                "          while all counters are read again and again ({us:.0} us each time): {ns:.1} ns; once a second costs {:.3} %",
+                cost * 100.0
+            )?;
+        }
         Ok(())
     }
 }
 
+/// A derived figure that does not follow from the measured ones.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} is {found} and should be {wanted}")]
+pub(crate) struct Mismatch {
+    name: &'static str,
+    found: f64,
+    wanted: f64,
+}
+
 impl Figures {
+    /// Computes everything derived anew (HZ-20): totals, rates, clocks and ratios.
+    pub(crate) fn check(&self) -> Result<(), Mismatch> {
+        let workers = f64::from(self.workers);
+        let ns = self.ns_per_packet;
+        let ip_bits = self.ip_bytes as f64 * 8.0;
+        let per = |divisor: Option<f64>| divisor.map(|divisor| ns / divisor);
+        let derived = [
+            ("clocks", Some(self.clocks), Some(ns * self.tsc_hz as f64 / 1e9)),
+            (
+                "clocks_at_2_1_ghz",
+                Some(self.clocks_at_2_1_ghz),
+                Some(ns * COMMON_GHZ),
+            ),
+            ("mpps", Some(self.mpps), Some(workers * 1e3 / ns)),
+            (
+                "mpps_per_worker",
+                Some(self.mpps_per_worker),
+                Some(self.mpps / workers),
+            ),
+            (
+                "gbps_ip",
+                Some(self.gbps_ip),
+                Some(self.mpps * ip_bits / 1e3),
+            ),
+            (
+                "gbps_ip_per_worker",
+                Some(self.gbps_ip_per_worker),
+                Some(self.gbps_ip / workers),
+            ),
+            (
+                "ratio_to_mac_forward",
+                Some(self.ratio_to_mac_forward),
+                Some(self.mac_forward_ns / ns),
+            ),
+            (
+                "scaling",
+                self.scaling,
+                self.solo_ns_per_packet.map(|solo| workers * solo / ns),
+            ),
+            (
+                "pppoe_nat_to_plain_ip",
+                self.pppoe_nat_to_plain_ip,
+                per(self.pppoe_nat_ns_per_packet),
+            ),
+            (
+                "malformed_to_good",
+                self.malformed_to_good,
+                per(self.malformed_ns_per_packet),
+            ),
+            (
+                "reading_once_a_second_costs",
+                self.reading_once_a_second_costs,
+                self.reading_ns_per_packet
+                    .map(|reading| reading_cost(self.sessions, self.workers, reading - ns)),
+            ),
+            (
+                "cores",
+                Some(self.cores.len() as f64),
+                Some(f64::from(self.threads)),
+            ),
+        ];
+        for (name, found, wanted) in derived {
+            let [found, wanted] = [found, wanted].map(|value| value.unwrap_or(f64::INFINITY));
+            // What JSON keeps of a number differs in the last place at most.
+            let near = (found - wanted).abs() <= 1e-9 * wanted.abs();
+            if !near && found != wanted {
+                return Err(Mismatch {
+                    name,
+                    found,
+                    wanted,
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// What stands above the lines of a table.
     pub(crate) fn heading(&self) -> String {
         let Self {

@@ -27,7 +27,7 @@ use super::{Direction, Locking};
 
 /// Packets that are laid out and measured together: the whole bursts that net_ring's ring of 1,024 places holds, one of
 /// which stays free.
-const CHUNK: usize = 31 * BURST;
+pub(super) const CHUNK: usize = 31 * BURST;
 /// As [`CHUNK`], where frames are copied: as many as a virtio queue of common size. Both ends of the copies and the buffers
 /// then fit a core's second-level cache, as they do behind such a port.
 const COPIED_CHUNK: usize = 8 * BURST;

@@ -43,6 +43,8 @@ pub(crate) struct Ports {
     ports: Vec<Port>,
     /// Per port, for IPv4 frames sent there.
     ipv4: Vec<SourceAndType>,
+    /// As `ipv4`, for IPv6.
+    ipv6: Vec<SourceAndType>,
     /// Port index of each access port.
     access: [Option<u8>; MAX_ACCESS_PORTS],
 }
@@ -57,9 +59,14 @@ impl Ports {
                 *place = u8::try_from(at).ok();
             }
         }
+        let headers = |ethertype| {
+            let header = |port: &Port| source_and_type(port.mac, ethertype);
+            ports.iter().map(header).collect()
+        };
         Self {
             ports: ports.to_vec(),
-            ipv4: ports.iter().map(|port| source_and_ipv4(port.mac)).collect(),
+            ipv4: headers(ethertype::IPV4),
+            ipv6: headers(ethertype::IPV6),
             access,
         }
     }
@@ -67,6 +74,11 @@ impl Ports {
     #[inline(always)]
     pub(crate) fn get(&self, port: u8) -> Option<&Port> {
         self.ports.get(usize::from(port))
+    }
+
+    /// All ports with their indices.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, &Port)> {
+        (0..).zip(&self.ports)
     }
 
     /// The access port and its index among access ports.
@@ -103,6 +115,12 @@ impl Ports {
         self.ipv4.get(usize::from(port)).copied()
     }
 
+    /// As [`Self::ipv4_source`], for IPv6.
+    #[inline(always)]
+    pub(crate) fn ipv6_source(&self, port: u8) -> Option<SourceAndType> {
+        self.ipv6.get(usize::from(port)).copied()
+    }
+
     /// Port index and port of an access port, by its index among access ports.
     #[inline(always)]
     pub(crate) fn of_access_index(&self, index: u8) -> Option<(u8, &Port)> {
@@ -111,7 +129,7 @@ impl Ports {
     }
 }
 
-fn source_and_ipv4(mac: MacAddr) -> SourceAndType {
-    let ([a, b, c, d, e, f], [g, h]) = (mac.0, ethertype::IPV4.to_be_bytes());
+fn source_and_type(mac: MacAddr, ethertype: u16) -> SourceAndType {
+    let ([a, b, c, d, e, f], [g, h]) = (mac.0, ethertype.to_be_bytes());
     [a, b, c, d, e, f, g, h]
 }

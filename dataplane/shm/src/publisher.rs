@@ -255,6 +255,13 @@ impl Publisher {
                 == header.routes6_version.load(Ordering::Relaxed)
     }
 
+    /// Routes of the version applied that found no room in the dataplane's FIBs: IPv4 and IPv6.
+    #[must_use]
+    pub fn routes_refused(&self) -> [u32; 2] {
+        let refused = &self.tables.header[0].routes_refused;
+        std::array::from_fn(|family| refused[family].load(Ordering::Relaxed))
+    }
+
     // ---- rings ----------------------------------------------------------------------------------
 
     /// Takes a punted frame of worker `worker`; the bytes go into `buffer`.
@@ -492,9 +499,12 @@ mod tests {
             .refresh_routes(0, &mut Vec::new())
             .unwrap();
         dataplane.routes_applied(version);
+        dataplane.routes_refused(0, 3);
         assert!(publisher.routes_in_fib());
+        assert_eq!(publisher.routes_refused(), [0, 3]);
         let tables = publisher.tables.clone();
         let _restarted = Dataplane::over(tables, Capacities::SMALL, Presence::alone(), None);
         assert!(!publisher.routes_in_fib());
+        assert_eq!(publisher.routes_refused(), [0, 0]);
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use bng_config::{Config, PortRole};
 use bng_dataplane::capacities::capacities;
 use bng_dataplane::dispatch::{HandOver, Outlets};
-use bng_dataplane::fib_mirror::{FibMirror, RteFib};
+use bng_dataplane::fib_mirror::FibMirrors;
 use bng_dataplane::host::{HOST_RING, Host, HostBell, Twin, has_twin};
 use bng_dataplane::ports::{LivePort, bring_up, frame_room, is_pci};
 use bng_dataplane::tx::TxPort;
@@ -46,12 +46,11 @@ pub(crate) fn run(config: &Config) -> Result<()> {
         "packet buffers do not fit: raise dataplane.eal.memory_mib or lower dataplane.mbufs",
     )?;
     let (mut ports, queues): (Vec<_>, Vec<_>) = bring_up(&eal, &pool, config)?.into_iter().unzip();
-    let (mut fib, routes) = FibMirror::new(&eal, capacities.routes)
-        .context("the FIB does not fit: raise dataplane.eal.memory_mib")?;
+    let mut fib = FibMirrors::new(&eal, &capacities)?;
 
     let stop = Arc::new(AtomicBool::new(false));
     let (threads, started) = start_threads(
-        config, &eal, &pool, &mut ports, queues, &routes, &mut shm, &stop,
+        config, &eal, &pool, &mut ports, queues, &fib, &mut shm, &stop,
     )?;
     // A worker that ends before it has started drops its end of the channel: then there is no answer.
     let outcome = if config
@@ -205,7 +204,7 @@ fn start_threads(
     pool: &Mempool,
     ports: &mut [LivePort],
     queues: Vec<Queues>,
-    routes: &RteFib,
+    routes: &FibMirrors,
     shm: &mut Dataplane,
     stop: &Arc<AtomicBool>,
 ) -> Result<(Vec<Thread>, Receiver<()>)> {
@@ -280,7 +279,7 @@ fn start_threads(
         loops.push(WorkerSetup {
             shm: worker,
             settings: settings(config, &stage_ports)?,
-            fib: routes.clone(),
+            fib: routes.lookup(),
             core: usize::from(config.dataplane.workers[index]),
             rx,
             taken_over,
@@ -288,6 +287,7 @@ fn start_threads(
             out: Outlets {
                 tx,
                 handover,
+                fragments: pool.clone(),
                 host,
                 host_bell: Arc::clone(&host_bell),
             },
@@ -355,6 +355,8 @@ fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<Settings> {
         },
         echo_per_second: ECHO_PER_SECOND,
         resolve_per_second: RESOLVE_PER_SECOND,
+        punts_per_second: config.pppoe.punts_per_second_per_session,
+        icmp_errors_per_second: config.dataplane.icmp_errors_per_second,
         seed: u64::from_ne_bytes(seed),
     })
 }
@@ -375,7 +377,7 @@ fn spawn(
 fn housekeep(
     signals: &UnixStream,
     shm: &Dataplane,
-    fib: &mut FibMirror,
+    fib: &mut FibMirrors,
     ports: &[LivePort],
     pool: &Mempool,
     threads: &[Thread],
@@ -392,9 +394,18 @@ fn housekeep(
         if matches!(poll(&mut fds, Some(&limit)), Ok(1)) {
             return Ok(());
         }
-        if let Some(version) = fib.refresh(&reader) {
+        let applied = fib.refresh(&reader);
+        if applied.v4.is_some() || applied.v6.is_some() {
+            let [refused, refused6] = fib.refused();
+            shm.routes_refused(refused, refused6);
+            let [routes, routes6] = fib.len();
+            tracing::debug!("{routes} IPv4 and {routes6} IPv6 routes in the FIBs");
+        }
+        if let Some(version) = applied.v4 {
             shm.routes_applied(version);
-            tracing::debug!("{} routes in the FIB", fib.len());
+        }
+        if let Some(version) = applied.v6 {
+            shm.routes6_applied(version);
         }
         if let Some(ended) = threads.iter().find(|thread| thread.is_finished()) {
             bail!("{} ended", ended.thread().name().unwrap_or("a thread"));

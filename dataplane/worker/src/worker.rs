@@ -139,6 +139,7 @@ impl Poller {
         let mut heartbeat_ms = 0;
         let mut buffer = Box::new([0u8; FRAME_MAX]);
         while !stop.load(Ordering::Relaxed) {
+            self.fib.follow();
             let now_ns = monotonic_ns();
             let now_ms = now_ns / 1_000_000;
             self.fast.poll(now_ns);

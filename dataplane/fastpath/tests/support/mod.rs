@@ -15,6 +15,7 @@ pub(crate) enum Way {
 }
 
 /// The packet with one header byte replaced and the header checksum right again.
+#[allow(dead_code, reason = "IPv6 has no header checksum")]
 pub(crate) fn edited(mut packet: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
     packet[at] = value;
     packet[10..12].fill(0);
@@ -45,8 +46,10 @@ pub(crate) fn expect_drop(name: &str, world: &mut World, way: Way, buf: &TestBuf
         of(&before) + copies as u64,
         "{name}: counted once each"
     );
-    after.retain(|c| c.0 != reason);
-    let others: Vec<_> = before.into_iter().filter(|c| c.0 != reason).collect();
+    // These worlds send no ICMP errors: their limit is 0.
+    let other = |c: &(Counter, u64)| c.0 != reason && c.0 != Counter::IcmpErrorLimited;
+    after.retain(other);
+    let others: Vec<_> = before.into_iter().filter(other).collect();
     assert_eq!(after, others, "{name}: nothing else counted");
     let stats_after = world.publisher.session_stats(World::slot(0));
     assert_eq!(stats_after, stats, "{name}: no session counter moved");

@@ -192,8 +192,9 @@ fn of_direction(
         let at = rounds.iter().position(wanted)?;
         Some(kind(parts, at, ns_per_tick))
     };
-    let pipeline = |round: &Round| matches!(round.work, Work::Pipeline(_));
-    let Some(ours) = pick(&|r| pipeline(r) && !r.solo && !r.reading && r.frames == frames::GOOD) else {
+    let main = rounds.first().map(|round| round.work);
+    let is_main = |r: &Round| Some(r.work) == main && !r.reading && r.frames != frames::MALFORMED;
+    let Some(ours) = pick(&|r| is_main(r) && !r.solo) else {
         bail!("the pipeline did not run");
     };
     let Some(plain) = pick(&|r| r.work == Work::MacForward) else {
@@ -208,6 +209,11 @@ fn of_direction(
     let solo = pick(&|r| r.solo);
     let malformed = pick(&|r| r.frames == frames::MALFORMED);
     let while_read = pick(&|r| r.reading);
+    let beside = if args.plain_ip {
+        pick(&|r| matches!(r.work, Work::Pipeline(_)))
+    } else {
+        None
+    };
 
     // The workers' own counters must say what the loops say.
     let counter = match direction {
@@ -215,9 +221,10 @@ fn of_direction(
         Direction::Down => Counter::ForwardedDownstream,
     };
     let packets = |kind: &Option<Kind>| kind.as_ref().map_or(0, |kind| kind.packets);
-    let checked: u64 = shape.flows.into();
+    let checked = u64::from(shape.flows) * if args.plain_ip { 2 } else { 1 };
     let forwarded = bench.counted(counter);
-    let meant = ours.packets + packets(&solo) + packets(&while_read) + checked;
+    let others = packets(&solo) + packets(&while_read) + packets(&beside);
+    let meant = ours.packets + others + checked;
     if forwarded != meant {
         bail!("{forwarded} packets were forwarded {direction:?}, and {meant} should have been");
     }
@@ -232,6 +239,7 @@ fn of_direction(
     let ns = ours.samples.median();
     let solo_ns = solo.map(|kind| kind.samples.median());
     let malformed_ns = malformed.map(|kind| kind.samples.median());
+    let pppoe_nat_ns = beside.map(|kind| kind.samples.median());
     let reading_ns = while_read.map(|kind| kind.samples.median());
     let workers = f64::from(args.workers);
     let mpps_per_worker = 1e3 / ns;
@@ -266,12 +274,13 @@ fn of_direction(
         ratio_to_mac_forward: mac_forward_ns / ns,
         solo_ns_per_packet: solo_ns,
         scaling: solo_ns.map(|solo| workers * solo / ns),
+        pppoe_nat_ns_per_packet: pppoe_nat_ns,
+        pppoe_nat_to_plain_ip: pppoe_nat_ns.map(|pppoe_nat| ns / pppoe_nat),
         malformed_ns_per_packet: malformed_ns,
         malformed_to_good: malformed_ns.map(|malformed| ns / malformed),
         reading_ns_per_packet: reading_ns,
-        reading_us: reading_ns.map(|_| {
-            reading.spent.as_secs_f64() * 1e6 / f64::from(reading.times.max(1))
-        }),
+        reading_us: reading_ns
+            .map(|_| reading.spent.as_secs_f64() * 1e6 / f64::from(reading.times.max(1))),
         reading_once_a_second_costs: reading_ns
             .map(|reading| reading_cost(shape.sessions, args.workers, reading - ns)),
         allocations_per_packet: ours.allocations as f64 / ours.packets as f64,
@@ -328,6 +337,14 @@ impl fmt::Display for Figures {
                 "          one worker while the others sleep: {solo:.1} ns; all of them: {scaling:.2} times its rate"
             )?;
         }
+        if let (Some(pppoe_nat), Some(ratio)) =
+            (self.pppoe_nat_ns_per_packet, self.pppoe_nat_to_plain_ip)
+        {
+            writeln!(
+                f,
+                "          that was plain IP; PPPoE and NAT: {pppoe_nat:.1} ns, {ratio:.2} times the rate"
+            )?;
+        }
         if let (Some(malformed), Some(ratio)) =
             (self.malformed_ns_per_packet, self.malformed_to_good)
         {
@@ -368,7 +385,11 @@ impl Figures {
         let ip_bits = self.ip_bytes as f64 * 8.0;
         let per = |divisor: Option<f64>| divisor.map(|divisor| ns / divisor);
         let derived = [
-            ("clocks", Some(self.clocks), Some(ns * self.tsc_hz as f64 / 1e9)),
+            (
+                "clocks",
+                Some(self.clocks),
+                Some(ns * self.tsc_hz as f64 / 1e9),
+            ),
             (
                 "clocks_at_2_1_ghz",
                 Some(self.clocks_at_2_1_ghz),

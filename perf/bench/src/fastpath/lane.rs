@@ -64,6 +64,8 @@ impl Head {
 pub(super) enum Work {
     /// The worker's loop: all stages.
     Pipeline(Direction),
+    /// The same loop with the plain-IP path in place of PPPoE and NAT.
+    Plain(Direction),
     /// MAC addresses exchanged and nothing else.
     MacForward,
 }
@@ -119,7 +121,7 @@ impl Stages {
     fn run(
         &mut self,
         fib: &RteFib,
-        direction: Direction,
+        work: Work,
         burst: &mut Burst<BURST>,
         now_ns: u64,
     ) -> [Verdict; BURST] {
@@ -128,19 +130,19 @@ impl Stages {
         match self {
             Self::Own(fast) => {
                 fast.poll(now_ns);
-                stages(fast, fib, direction, frames, &mut verdicts);
+                stages(fast, fib, work, frames, &mut verdicts);
             }
             Self::Shared(locked, Locking::Packet, _) => {
                 for (frame, verdict) in frames.chunks_mut(1).zip(verdicts.chunks_mut(1)) {
                     let mut locked = locked.lock();
                     locked.poll(now_ns);
-                    stages(&mut locked.fast, fib, direction, frame, verdict);
+                    stages(&mut locked.fast, fib, work, frame, verdict);
                 }
             }
             Self::Shared(locked, _, _) => {
                 let mut locked = locked.lock();
                 locked.poll(now_ns);
-                stages(&mut locked.fast, fib, direction, frames, &mut verdicts);
+                stages(&mut locked.fast, fib, work, frames, &mut verdicts);
             }
         }
         verdicts
@@ -151,13 +153,16 @@ impl Stages {
 fn stages(
     fast: &mut FastPath,
     fib: &RteFib,
-    direction: Direction,
+    work: Work,
     frames: &mut [Frame],
     verdicts: &mut [Verdict],
 ) {
-    match direction {
-        Direction::Up => fast.upstream(fib, frames, verdicts, Origin::Port),
-        Direction::Down => fast.downstream(frames, verdicts, Origin::Port),
+    match work {
+        Work::Pipeline(Direction::Up) => fast.upstream(fib, frames, verdicts, Origin::Port),
+        Work::Pipeline(Direction::Down) => fast.downstream(frames, verdicts, Origin::Port),
+        Work::Plain(Direction::Up) => fast.plain_upstream(fib, frames, verdicts),
+        Work::Plain(Direction::Down) => fast.plain_downstream(frames, verdicts),
+        Work::MacForward => {}
     }
 }
 
@@ -317,7 +322,7 @@ impl Lane {
     /// transmit queue; returns what left on each port, in order, and how many frames did not.
     pub(super) fn through(
         &mut self,
-        direction: Direction,
+        work: Work,
         frames: &[(u8, Vec<u8>)],
     ) -> Result<Vec<std::vec::IntoIter<Vec<u8>>>> {
         let mut burst: Burst<BURST> = Burst::new();
@@ -338,7 +343,7 @@ impl Lane {
             );
         }
         let now_ns = self.paused_since_ns - self.paused_ns;
-        let verdicts = self.stages.run(&self.fib, direction, &mut burst, now_ns);
+        let verdicts = self.stages.run(&self.fib, work, &mut burst, now_ns);
         let shm = self.stages.shm_mut();
         self.checked_out
             .dispatch(&mut burst, &verdicts, shm, now_ns / 1_000_000);
@@ -398,14 +403,16 @@ impl Lane {
     /// Runs `work` over the chunk that was laid out, until it is done or another lane sets `stop`. Measured.
     pub(super) fn run(&mut self, work: Work, stop: &AtomicBool) -> Pass {
         match work {
-            Work::Pipeline(direction) => self.pipeline(direction, stop),
+            Work::Pipeline(direction) | Work::Plain(direction) => {
+                self.pipeline(work, direction, stop)
+            }
             Work::MacForward => self.mac_forward(stop),
         }
     }
 
     /// A worker's loop: clock, NAT ageing, receive, stages, dispatch, transmit (which frees), counters, epoch echo.
     #[inline(never)]
-    fn pipeline(&mut self, direction: Direction, stop: &AtomicBool) -> Pass {
+    fn pipeline(&mut self, work: Work, direction: Direction, stop: &AtomicBool) -> Pass {
         let (packets, octets) = match direction {
             Direction::Up => (Counter::RxAccess, Counter::RxAccessBytes),
             Direction::Down => (Counter::RxCore, Counter::RxCoreBytes),
@@ -415,6 +422,7 @@ impl Lane {
         self.paused_ns += monotonic_ns() - self.paused_since_ns;
         let start = tsc();
         while done < self.chunk && !stop.load(Ordering::Relaxed) {
+            self.fib.follow();
             let now_ns = monotonic_ns() - self.paused_ns;
             let frames = self.rx.burst(&mut burst);
             let mut bytes = 0;
@@ -427,7 +435,7 @@ impl Lane {
             if let Some(copies) = &mut self.copies {
                 copies.into(&mut burst, done);
             }
-            let verdicts = self.stages.run(&self.fib, direction, &mut burst, now_ns);
+            let verdicts = self.stages.run(&self.fib, work, &mut burst, now_ns);
             if let Some(copies) = &mut self.copies {
                 copies.out_of(&burst, done);
             }

@@ -125,6 +125,9 @@ pub(crate) struct FastpathArgs {
     /// Copies in and out of the packet buffers, for the pipeline and the MAC-forward loop alike.
     #[arg(long, value_enum, default_value_t = Copying::None)]
     copy: Copying,
+    /// Plain-IP forwarding with the same features in place of PPPoE and NAT, and those beside it in the same run.
+    #[arg(long)]
+    plain_ip: bool,
     /// VLAN tags of subscribers' frames.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     tags: u8,
@@ -169,8 +172,21 @@ impl FastpathArgs {
             reading: false,
             repeat: 1,
         };
-        let pipeline = round(Work::Pipeline(direction), frames::GOOD);
-        let mut rounds = vec![pipeline, round(Work::MacForward, frames::GOOD)];
+        let (pipeline, mac_forward) = if self.plain_ip {
+            (
+                round(Work::Plain(direction), frames::PLAIN),
+                round(Work::MacForward, frames::PLAIN),
+            )
+        } else {
+            (
+                round(Work::Pipeline(direction), frames::GOOD),
+                round(Work::MacForward, frames::GOOD),
+            )
+        };
+        let mut rounds = vec![pipeline, mac_forward];
+        if self.plain_ip {
+            rounds.push(round(Work::Pipeline(direction), frames::GOOD));
+        }
         if self.workers > 1 {
             rounds.push(Round {
                 solo: true,
@@ -423,6 +439,11 @@ pub(crate) fn run(args: &FastpathArgs) -> Result<ExitCode> {
     }
     if args.malformed && args.directions().contains(&Direction::Down) {
         bail!("--malformed is about PPPoE frames: it needs --direction up");
+    }
+    if args.plain_ip
+        && (args.malformed || args.read_counters || args.tags > 0 || args.locking != Locking::None)
+    {
+        bail!("--plain-ip is measured without --malformed, --read-counters, --tags and --locking");
     }
     let mut bench = Bench::new(args)?;
     let (lanes, reading) = bench.run()?;

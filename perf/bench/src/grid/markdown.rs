@@ -257,7 +257,11 @@ fn locks(page: &mut String, results: &Results) -> std::fmt::Result {
                 };
                 let [first, ..] = &SEED;
                 let (copies, lock, theirs) = (
-                    if copy == Copying::Both { "both" } else { "none" },
+                    if copy == Copying::Both {
+                        "both"
+                    } else {
+                        "none"
+                    },
                     match locking {
                         Locking::Packet => "per packet",
                         Locking::Burst => "per burst",

@@ -80,7 +80,10 @@ fn measure(args: &BenchArgs) -> Result<Results> {
     let cores = core_affinity::get_core_ids().map_or(1, |ids| ids.len());
     let cells = cells::cells(cores, args.quick);
     let seconds = args.seconds.unwrap_or(if args.quick { 1.0 } else { 1.5 });
-    let repeats = args.repeats.unwrap_or(if args.quick { 1 } else { 3 }).max(1);
+    let repeats = args
+        .repeats
+        .unwrap_or(if args.quick { 1 } else { 3 })
+        .max(1);
     let begun = Instant::now();
     let mut runs: Vec<Vec<Vec<Figures>>> = vec![Vec::new(); cells.len()];
     for repeat in 0..repeats {

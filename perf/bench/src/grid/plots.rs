@@ -163,7 +163,8 @@ fn cost(results: &Results) -> Bars<'static> {
         Some((name, bars.into()))
     });
     Bars {
-        title: "Cost per packet: PPPoE, NAT44, policers, filter; 1492-byte IP, one worker".to_owned(),
+        title: "Cost per packet: PPPoE, NAT44, policers, filter; 1492-byte IP, one worker"
+            .to_owned(),
         unit: "ns per packet",
         legend: vec![
             ("upstream", BLUE_UP),
@@ -193,10 +194,7 @@ fn vpp(results: &Results) -> Bars<'static> {
     Bars {
         title: "Clocks per 60-byte frame at 2.1 GHz, 65k flows, one worker".to_owned(),
         unit: "clocks per packet",
-        legend: vec![
-            ("VPP 26.06 pppoe + nat44-ed", GREY),
-            ("ironbng", BLUE_UP),
-        ],
+        legend: vec![("VPP 26.06 pppoe + nat44-ed", GREY), ("ironbng", BLUE_UP)],
         groups,
     }
 }
@@ -220,7 +218,12 @@ fn locks(results: &Results) -> Bars<'static> {
             (ours(Locking::None, Copying::Both), GREEN),
         ]
         .into_iter()
-        .filter_map(|(value, colour)| Some(Bar { value: value?, colour }))
+        .filter_map(|(value, colour)| {
+            Some(Bar {
+                value: value?,
+                colour,
+            })
+        })
         .collect();
         let cores = if row.cores == 1 { "core" } else { "cores" };
         (format!("{} {cores}", row.cores), bars)

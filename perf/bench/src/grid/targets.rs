@@ -117,7 +117,9 @@ fn of_direction(results: &Results, direction: Direction, targets: &mut Vec<Targe
     let large = |shape| results.find(Which::of(direction, LARGE, shape));
     let full = large(FULL);
     targets.push(target(
-        format!("{way}, 64k sessions, 1M flows, one worker, no copies (the seed's 16 cores; aim 28)"),
+        format!(
+            "{way}, 64k sessions, 1M flows, one worker, no copies (the seed's 16 cores; aim 28)"
+        ),
         &Bound::AtLeast(18.5),
         full.map(|f| f.mpps),
         2,
@@ -153,7 +155,9 @@ fn of_direction(results: &Results, direction: Direction, targets: &mut Vec<Targe
         Direction::Down => 82.0,
     };
     targets.push(target(
-        format!("{way}, 10k sessions, 65k flows, small packets, clocks at 2.1 GHz: a seventh of VPP's"),
+        format!(
+            "{way}, 10k sessions, 65k flows, small packets, clocks at 2.1 GHz: a seventh of VPP's"
+        ),
         &Bound::AtMost(clocks),
         results
             .find(Which::of(direction, SMALL, SHAPES[2]))

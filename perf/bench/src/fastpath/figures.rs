@@ -78,8 +78,10 @@ pub(crate) struct Figures {
     pub(crate) allocations_per_packet: f64,
     /// Samples of the pipeline that count.
     pub(crate) samples: usize,
-    /// Those in which a thread lost its core, and which do not count.
+    /// Samples in which a thread lost its core. They do not count if `samples_clean`.
     pub(crate) samples_preempted: usize,
+    /// Whether there were enough samples without those.
+    pub(crate) samples_clean: bool,
     pub(crate) packets_per_sample: usize,
     pub(crate) packets_checked: u64,
     pub(crate) packets_timed: u64,
@@ -107,16 +109,24 @@ const COPIED: &str =
 
 /// The samples of one kind of round: nanoseconds of a worker per packet.
 struct Kind {
+    /// Of the rounds that count.
     samples: Samples,
+    /// Whether those are only rounds in which every thread kept its core.
+    clean: bool,
     preempted: usize,
     packets: u64,
     allocations: u64,
 }
 
-/// Puts the lanes' parts of the same rounds together. A round counts when every thread kept its core.
+/// Fewer clean samples than this are no better than all.
+const ENOUGH: usize = 10;
+
+/// Puts the lanes' parts of the same rounds together. A round counts when every thread kept its core; on a machine so busy
+/// that there are hardly any such rounds, all count.
 fn kind(lanes: &[&[Part]], kind: usize, ns_per_tick: f64) -> Kind {
     let mut found = Kind {
         samples: Samples::default(),
+        clean: true,
         preempted: 0,
         packets: 0,
         allocations: 0,
@@ -128,6 +138,7 @@ fn kind(lanes: &[&[Part]], kind: usize, ns_per_tick: f64) -> Kind {
     let Some(numbers) = lanes.first() else {
         return found;
     };
+    let mut all = Samples::default();
     for first in numbers.iter().filter(|part| part.kind == kind) {
         let mut workers = 0.0;
         let mut per_ns = 0.0;
@@ -145,11 +156,16 @@ fn kind(lanes: &[&[Part]], kind: usize, ns_per_tick: f64) -> Kind {
         if first.settling {
             continue;
         }
+        all.add(workers / per_ns);
         if clean {
             found.samples.add(workers / per_ns);
         } else {
             found.preempted += 1;
         }
+    }
+    if found.samples.len() < ENOUGH {
+        found.clean = found.preempted == 0;
+        found.samples = all;
     }
     found
 }
@@ -201,10 +217,7 @@ fn of_direction(
         bail!("the MAC-forward loop did not run");
     };
     if ours.samples.len() == 0 || plain.samples.len() == 0 {
-        bail!(
-            "no sample in which every thread kept its core ({} were taken): the machine is too busy, or --seconds too short",
-            ours.preempted
-        );
+        bail!("there was no time for a single sample: --seconds is too short");
     }
     let solo = pick(&|r| r.solo);
     let malformed = pick(&|r| r.frames == frames::MALFORMED);
@@ -286,6 +299,7 @@ fn of_direction(
         allocations_per_packet: ours.allocations as f64 / ours.packets as f64,
         samples: ours.samples.len(),
         samples_preempted: ours.preempted,
+        samples_clean: ours.clean,
         packets_per_sample: lane::chunk(args.copy == Copying::Both),
         packets_checked: lanes.iter().map(|lane| lane.checked).sum(),
         packets_timed: ours.packets,
@@ -477,6 +491,7 @@ impl Figures {
             packets_per_sample,
             samples,
             samples_preempted,
+            samples_clean,
             ..
         } = self;
         format!(
@@ -484,13 +499,18 @@ impl Figures {
              flow order, every packet checked once\n\
              features {features:?}, locking {locking:?}, copies {copy:?}\n\
              {workers} worker(s) on core(s) {cores:?} (pinned), {:.0} MHz time-stamp counter, buffers in {packet_memory}, {dpdk}\n\
-             median (quartiles) of {samples} samples of {packets_per_sample} packets, {samples_preempted} more not clean\n\
+             median (quartiles) of {samples} samples of {packets_per_sample} packets; {samples_preempted} in which a worker lost its core {}\n\
              {}\n\
              Gbit/s: {}\n\
              timed: {}\n\
              MAC forward: {}\n\n\
              {:<10}{:>8}{:>16}{:>8}{:>8}{:>8}{:>10}{:>13}{:>8}{:>13}",
             *tsc_hz as f64 / 1e6,
+            if *samples_clean {
+                "do not count"
+            } else {
+                "count, too: the machine is busy"
+            },
             self.rate_is,
             self.layer,
             self.timed,

@@ -38,7 +38,7 @@ fn a_packet_leaves_translated_with_a_plain_ethernet_header_and_right_checksums()
     };
     let two = Vlans {
         s_vlan: Some(7),
-        c_vlan: Some(0),
+        c_vlan: Some(9),
         outer_is_88a8: true,
     };
     for vlans in [none, one, two] {

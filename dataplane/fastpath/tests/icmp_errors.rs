@@ -200,17 +200,15 @@ fn the_subscriber_is_told_in_its_session_why_a_packet_did_not_leave() {
 fn a_remote_host_is_told_by_the_way_it_came_why_its_packet_did_not_arrive() {
     for (is_routed, has_address) in [(false, true), (false, false), (true, true), (true, false)] {
         let (mut world, session) = world(is_routed);
-        if has_address {
-            let addresses = PortAddresses {
-                ipv4: Some(CORE_ADDRESS),
-                ipv6: None,
-            };
-            let none = PortAddresses::default();
-            world
-                .publisher
-                .publish_port_addresses(&[none, none, addresses]);
-            world.pass(1, 1);
-        }
+        let addresses = PortAddresses {
+            ipv4: has_address.then_some(CORE_ADDRESS),
+            ipv6: None,
+        };
+        let none = PortAddresses::default();
+        world
+            .publisher
+            .publish_port_addresses(&[none, none, addresses]);
+        world.pass(1, 1);
         let outside = outside(&mut world, &session);
         let source = match (has_address, is_routed) {
             (true, _) => CORE_ADDRESS,

@@ -69,6 +69,9 @@ impl Dataplane {
         tables.header[0].routes_applied.store(0, Ordering::Release);
         tables.header[0].routes6_applied.store(0, Ordering::Release);
         tables.header[0].dataplane.announce();
+        for refused in &tables.header[0].routes_refused {
+            refused.store(0, Ordering::Relaxed);
+        }
         let workers_taken = vec![false; capacities.workers as usize];
         Self {
             tables,
@@ -146,6 +149,15 @@ impl Dataplane {
             .dataplane
             .heartbeat_ms
             .store(monotonic_ms(), Ordering::Relaxed);
+    }
+
+    /// Tells how many of the routes applied found no room in the FIBs, IPv4 and IPv6. Their packets take the next less
+    /// specific route, or none.
+    pub fn routes_refused(&self, routes: u32, routes6: u32) {
+        let refused = &self.tables.header[0].routes_refused;
+        for (word, count) in refused.iter().zip([routes, routes6]) {
+            word.store(count, Ordering::Relaxed);
+        }
     }
 
     /// Tells that the routes of this version are in the FIB.

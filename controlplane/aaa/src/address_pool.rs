@@ -82,6 +82,26 @@ impl AddressPools {
             })
     }
 
+    /// As [`AddressPools::allocate`], from one pool alone, by its position.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolExhausted`] when it has no free address, or does not exist.
+    pub fn allocate_from(
+        &mut self,
+        pool: usize,
+        subscriber: &[u8],
+    ) -> Result<Lease, PoolExhausted> {
+        let it = self.pools.get_mut(pool);
+        let pools = it.iter().map(|it| it.name.clone()).collect();
+        it.and_then(|it| {
+            it.allocate_sticky(subscriber)
+                .or_else(|| it.allocate_oldest(subscriber))
+        })
+        .map(|address| Lease { pool, address })
+        .ok_or(PoolExhausted { pools })
+    }
+
     /// Takes exactly this address, for a session adopted after a restart. O(number of pools).
     ///
     /// # Errors

@@ -136,6 +136,7 @@ counters! {
     }
     refused {
         PortUnknown = "port_unknown", "Frame from a port the engine was not configured with.";
+        VlanNotConfigured = "vlan_not_configured", "Discovery on a VLAN the access port does not serve.";
         NotPppoe = "not_pppoe", "EtherType is neither PPPoE discovery nor PPPoE session.";
         PadiPortRate = "padi_port_rate", "PADI above the access port's rate.";
         PadiMacRate = "padi_mac_rate", "PADI above the rate of one MAC address.";

@@ -37,7 +37,7 @@ mod table;
 mod time;
 mod timers;
 
-pub use config::{Config, ConfigError, Limits, PortConfig, PortId, Rate, ServicePolicy};
+pub use config::{Config, ConfigError, Limits, PortConfig, PortId, Rate, ServicePolicy, VlanProfile};
 pub use counters::{Counters, DropReason, Outcome, TerminateCause};
 pub use engine::{AccessConcentrator, AdoptError, AuthError};
 pub use events::{

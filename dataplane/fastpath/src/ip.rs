@@ -1,7 +1,7 @@
 //! The IPv4 header check both directions share, and its drop reasons.
 
 use bng_shm::Counter;
-use bng_wire::ipv4::{self, FLAG_MF, IPV4_MIN_LEN, OFFSET_MASK};
+use bng_wire::ipv4::{self, FLAG_DF, FLAG_MF, IPV4_MIN_LEN, OFFSET_MASK};
 use bng_wire::{Ipv4Error, Ipv4Hdr, ipv4::Ipv4};
 use zerocopy::FromBytes;
 
@@ -70,6 +70,12 @@ impl Packet {
     #[inline(always)]
     pub(crate) fn is_fragment(&self) -> bool {
         self.frag & (FLAG_MF | OFFSET_MASK) != 0
+    }
+
+    /// It must not be fragmented.
+    #[inline(always)]
+    pub(crate) fn dont_fragment(&self) -> bool {
+        self.frag & FLAG_DF != 0
     }
 
     /// A fragment without the transport header.

@@ -7,7 +7,7 @@ use bng_shm::{Adjacency, Counter, NextHopId, Worker};
 use crate::ip::Packet;
 use crate::ports::Ports;
 use crate::resolve::Resolver;
-use crate::verdict::{Step, Verdict, drop};
+use crate::verdict::{Step, Verdict};
 
 /// Where a packet leaves.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +16,8 @@ pub(crate) struct Egress {
     pub(crate) port: u8,
     /// The next hop's MAC address and two bytes without meaning.
     pub(crate) dst: [u8; 8],
+    /// Largest IP packet the port sends, bytes.
+    pub(crate) mtu: u16,
 }
 
 /// Resolves a FIB answer for `packet`. An unresolved next hop is asked for, rate-limited.
@@ -34,10 +36,8 @@ pub(crate) fn egress(
         let destination = Ipv4Addr::from_bits(packet.dst).into();
         return Err(unreachable(shm, resolver, hop, destination, now_ms));
     };
-    if packet.len > ports.core(port)?.mtu {
-        return drop(Counter::PacketTooBig);
-    }
-    Ok(Egress { port, dst })
+    let mtu = ports.core(port)?.mtu;
+    Ok(Egress { port, dst, mtu })
 }
 
 /// What becomes of a packet to `destination` whose next hop is no neighbour with a known address.

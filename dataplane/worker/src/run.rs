@@ -288,6 +288,7 @@ fn start_threads(
             out: Outlets {
                 tx,
                 handover,
+                fragments: pool.clone(),
                 host,
                 host_bell: Arc::clone(&host_bell),
             },
@@ -355,6 +356,8 @@ fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<Settings> {
         },
         echo_per_second: ECHO_PER_SECOND,
         resolve_per_second: RESOLVE_PER_SECOND,
+        punts_per_second: config.pppoe.punts_per_second_per_session,
+        icmp_errors_per_second: config.dataplane.icmp_errors_per_second,
         seed: u64::from_ne_bytes(seed),
     })
 }

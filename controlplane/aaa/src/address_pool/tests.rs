@@ -47,6 +47,21 @@ fn address_given_to_somebody_else_is_no_longer_kept() {
 }
 
 #[test]
+fn one_pool_alone_gives_its_own_addresses_and_is_named_when_it_has_none() {
+    let mut pools = two_pools();
+    let first = pools.allocate_from(1, b"alice").unwrap();
+    assert_eq!(first.pool, 1);
+    pools.release(first.address).unwrap();
+    assert_eq!(pools.allocate_from(1, b"alice").unwrap(), first);
+    for n in 0u8..2 {
+        assert_eq!(pools.allocate_from(1, &[n]).unwrap().pool, 1);
+    }
+    let refused = pools.allocate_from(1, b"late").unwrap_err();
+    assert_eq!(refused.to_string(), "no free address in two");
+    assert!(pools.allocate_from(2, b"late").is_err());
+}
+
+#[test]
 fn next_pool_is_used_when_the_first_is_full_and_all_are_named_when_none_is_left() {
     let mut pools = two_pools();
     let leases: Vec<_> = (0u8..7)

@@ -224,7 +224,7 @@ impl Client {
         } = frame::parse(bytes).unwrap();
         assert_eq!(
             (dst, vlans),
-            (self.mac, self.vlans),
+            (self.mac, self.vlans.without_priority_tags()),
             "addressed as the client is"
         );
         match body {

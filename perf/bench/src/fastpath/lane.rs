@@ -218,6 +218,7 @@ impl LanePorts {
                     .map(|(port, queue)| TxPort::new(queue, is_access(port)))
                     .collect(),
                 handover: Vec::new(),
+                fragments: pool.clone(),
                 host,
                 host_bell: HostBell::new()?,
             };

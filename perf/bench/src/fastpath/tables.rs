@@ -56,6 +56,8 @@ pub(super) fn settings(shape: &Shape, flows: u32, seed: u64) -> Settings {
         nat_timers: NatTimers::default(),
         echo_per_second: 100,
         resolve_per_second: 100,
+        punts_per_second: 100,
+        icmp_errors_per_second: 100,
         seed,
     }
 }

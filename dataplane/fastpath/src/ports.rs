@@ -5,6 +5,7 @@ use bng_wire::MacAddr;
 use bng_wire::ethernet::ethertype;
 
 use crate::verdict::{Step, drop};
+use crate::vlans::VlanRange;
 
 /// Ports a dataplane may have.
 pub const MAX_PORTS: usize = 32;
@@ -45,12 +46,14 @@ pub(crate) struct Ports {
     ipv4: Vec<SourceAndType>,
     /// As `ipv4`, for IPv6.
     ipv6: Vec<SourceAndType>,
+    /// VLANs served, per port.
+    vlans: Vec<Vec<VlanRange>>,
     /// Port index of each access port.
     access: [Option<u8>; MAX_ACCESS_PORTS],
 }
 
 impl Ports {
-    pub(crate) fn new(ports: &[Port]) -> Self {
+    pub(crate) fn new(ports: &[Port], vlans: &[Vec<VlanRange>]) -> Self {
         let mut access = [None; MAX_ACCESS_PORTS];
         for (at, port) in ports.iter().enumerate().take(MAX_PORTS) {
             if let PortRole::Access { index } = port.role
@@ -67,8 +70,14 @@ impl Ports {
             ports: ports.to_vec(),
             ipv4: headers(ethertype::IPV4),
             ipv6: headers(ethertype::IPV6),
+            vlans: vlans.to_vec(),
             access,
         }
+    }
+
+    /// The VLANs served on a port; none: all.
+    pub(crate) fn vlans(&self, port: u8) -> &[VlanRange] {
+        self.vlans.get(usize::from(port)).map_or(&[], Vec::as_slice)
     }
 
     #[inline(always)]

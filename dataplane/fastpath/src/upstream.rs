@@ -146,7 +146,7 @@ fn parse_any<B: PacketBuf>(
     access_index: u8,
     frame: &mut Frame,
 ) -> Step<()> {
-    let (link, rest) = classify::access(buf, port)?;
+    let (link, rest) = classify::access(buf, port, stages.ports.vlans(frame.port))?;
     let (ppp, l3) = decap::session(&link, rest)?;
     if ppp.protocol == protocol::IPV6 {
         return stages.set_aside(frame.at);

@@ -15,6 +15,7 @@ use crate::ports::{Port, Ports};
 use crate::rate::RateLimit;
 use crate::resolve::Resolver;
 use crate::verdict::{Origin, Step, Verdict, drop};
+use crate::vlans::VlanRange;
 use crate::{downstream, punt_limit, upstream, v6};
 
 /// What a worker is started with.
@@ -22,6 +23,8 @@ use crate::{downstream, punt_limit, upstream, v6};
 pub struct Settings {
     /// All ports, by index, as in the configuration.
     pub ports: Vec<Port>,
+    /// VLANs served on each port, by its index; every VLAN where there are none or the index is missing.
+    pub vlans: Vec<Vec<VlanRange>>,
     /// NAT mappings this worker has room for. Memory: 32 bytes each, rounded up to a power of two.
     pub nat_mappings: u32,
     /// Timers of NAT mappings.
@@ -100,7 +103,7 @@ impl FastPath {
         shm.set_nat_mappings(nat.table.len());
         let stages = Stages {
             shm,
-            ports: Ports::new(&settings.ports),
+            ports: Ports::new(&settings.ports, &settings.vlans),
             ranges,
             nat,
             echo_limit: RateLimit::new(settings.echo_per_second, now_ms),

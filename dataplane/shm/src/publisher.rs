@@ -289,7 +289,8 @@ impl Publisher {
     }
 
     /// Gives a frame to worker `worker` to send; false when its ring is full: keep the frame and try
-    /// again (HZ-15 R3).
+    /// again (HZ-15 R3). A frame that must come before a session's data is injected before the state that lets data
+    /// through is published (INV-INJECT-1).
     ///
     /// # Errors
     /// The frame is longer than a slot.

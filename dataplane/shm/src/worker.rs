@@ -480,3 +480,26 @@ impl HostSide {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_longer_than_a_slot_is_refused_by_name_and_one_as_long_is_not() {
+        let (mut dataplane, _publisher) = Dataplane::in_process(Capacities::SMALL).unwrap();
+        let mut worker = dataplane.worker(0).unwrap();
+        let meta = FrameMeta {
+            port: 0,
+            class: PuntClass::Ppp,
+            session: None,
+        };
+        let frame = [0; FRAME_MAX + 1];
+        assert_eq!(worker.punt(&meta, 0, &frame), Err(Counter::PuntTooLong));
+        assert_eq!(worker.punt(&meta, 0, &frame[..FRAME_MAX]), Ok(()));
+        let empty = |worker: &mut Worker| worker.punt(&meta, 0, &[]);
+        let taken = (0..FRAME_RING_SLOTS).filter(|_| empty(&mut worker).is_ok());
+        assert_eq!(taken.count(), FRAME_RING_SLOTS - 1);
+        assert_eq!(empty(&mut worker), Err(Counter::PuntRingFull));
+    }
+}

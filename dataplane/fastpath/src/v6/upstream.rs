@@ -118,7 +118,7 @@ fn passes<B: PacketBuf, F: Fib6>(
 #[inline(always)]
 fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Frame) -> Step<()> {
     let (port, access_index) = stages.ports.access(buf.port())?;
-    let (link, rest) = classify::access(buf, port)?;
+    let (link, rest) = classify::access(buf, port, &[])?;
     let (ppp, l3) = decap::session(&link, rest)?;
     frame.slot = SlotIndex::new(access_index, ppp.session_id);
     stages.shm.reader().prefetch_session(frame.slot);

@@ -101,7 +101,7 @@ pub(crate) struct Figures {
 
 const RATE_IS: &str = "mpps and gbps_ip: total of all workers; ns, clocks and *_per_worker: of one worker on one core";
 const LAYER: &str = "bytes of IP packets; no Ethernet, PPPoE, check sequence, preamble or gap";
-const TIMED: &str = "receive burst from net_ring, clock, NAT ageing, all stages, dispatch, transmit to net_null, which frees; counters, epoch echo";
+const TIMED: &str = "receive burst from net_ring, clock, NAT ageing, all stages, dispatch, transmit to net_null, which frees; a look for injected frames and those from the kernel, counters, epoch echo";
 const REFERENCE: &str =
     "receive burst from net_ring, MAC addresses exchanged, transmit to net_null, which frees";
 const COPIED: &str =

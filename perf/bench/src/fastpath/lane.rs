@@ -5,6 +5,7 @@
 //!  check   --feed--> [net_ring] --rx--> pipeline        --tx--> [net_ring] --> read and check
 //! ```
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,10 +16,10 @@ use bng_dataplane::frame::Frame;
 use bng_dataplane::host::HostBell;
 use bng_dataplane::tx::TxPort;
 use bng_fastpath::{BURST, FastPath, Origin, Settings, Verdict};
-use bng_shm::{Counter, Worker, monotonic_ns};
+use bng_shm::{Counter, FRAME_MAX, Worker, monotonic_ns};
 use parking_lot::Mutex;
 use rte_rs::{
-    Burst, Consumer, Eal, Mbuf, Mempool, Port, PortConfig, RingConfig, RxQueue, TxQueue,
+    Burst, Consumer, Eal, Mbuf, Mempool, Port, PortConfig, Producer, RingConfig, RxQueue, TxQueue,
     sp_sc_ring, tsc,
 };
 
@@ -183,6 +184,7 @@ pub(super) struct LanePorts {
     plain: TxQueue,
     pool: Mempool,
     hosts: [Consumer; 2],
+    from_host: (Producer, Consumer),
 }
 
 impl LanePorts {
@@ -240,6 +242,14 @@ impl LanePorts {
             plain,
             pool: pool.clone(),
             hosts: [host, checked_host],
+            from_host: sp_sc_ring(
+                eal,
+                &RingConfig {
+                    name: format!("from-host{index}"),
+                    capacity: 64,
+                    numa_node: None,
+                },
+            )?,
         })
     }
 }
@@ -270,8 +280,12 @@ pub(super) struct Lane {
     /// seen less often per second than on a worker under full load, and mappings written more often per packet.
     paused_ns: u64,
     paused_since_ns: u64,
-    // The host thread's ends: nothing comes out of them here.
-    _hosts: [Consumer; 2],
+    /// Frames from the kernel: there are none, but a worker looks.
+    from_host: Consumer,
+    /// For frames from control, of which there are none either.
+    buffer: Box<[u8; FRAME_MAX]>,
+    // The host thread's ends: nothing goes through them here.
+    _hosts: ([Consumer; 2], Producer),
 }
 
 impl Lane {
@@ -314,7 +328,9 @@ impl Lane {
             chunk,
             paused_ns: 0,
             paused_since_ns: now_ns,
-            _hosts: ports.hosts,
+            from_host: ports.from_host.1,
+            buffer: Box::new([0; FRAME_MAX]),
+            _hosts: (ports.hosts, ports.from_host.0),
         }
     }
 
@@ -410,7 +426,8 @@ impl Lane {
         }
     }
 
-    /// A worker's loop: clock, NAT ageing, receive, stages, dispatch, transmit (which frees), counters, epoch echo.
+    /// A worker's loop: clock, NAT ageing, receive, stages, dispatch, transmit (which frees), a look for frames from control and
+    /// from the kernel, counters, epoch echo.
     #[inline(never)]
     fn pipeline(&mut self, work: Work, direction: Direction, stop: &AtomicBool) -> Pass {
         let (packets, octets) = match direction {
@@ -421,6 +438,7 @@ impl Lane {
         let mut burst: Burst<BURST> = Burst::new();
         self.paused_ns += monotonic_ns() - self.paused_since_ns;
         let start = tsc();
+        let mut last = start;
         while done < self.chunk && !stop.load(Ordering::Relaxed) {
             self.fib.follow();
             let now_ns = monotonic_ns() - self.paused_ns;
@@ -429,7 +447,7 @@ impl Lane {
             for mbuf in &mut burst {
                 // The worker writes its port's number here, which is the one that is there.
                 let port = mbuf.port();
-                mbuf.set_port(std::hint::black_box(port));
+                mbuf.set_port(black_box(port));
                 bytes += mbuf.len() as u64;
             }
             if let Some(copies) = &mut self.copies {
@@ -442,11 +460,19 @@ impl Lane {
             let shm = self.stages.shm_mut();
             shm.count(packets, frames as u64);
             shm.count(octets, bytes);
+            if direction == Direction::Down {
+                black_box(shm.take_injected(&mut self.buffer));
+            }
             self.out
                 .dispatch(&mut burst, &verdicts, shm, now_ns / 1_000_000);
+            black_box(shm.take_injected(&mut self.buffer));
+            self.from_host.dequeue_burst(&mut burst);
             shm.count(Counter::Loops, 1);
             shm.pay_bell();
             shm.quiescent();
+            let now = tsc();
+            shm.count(Counter::BusyCycles, now - last);
+            last = now;
             done += frames;
         }
         let ticks = tsc() - start;

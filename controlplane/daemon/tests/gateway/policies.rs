@@ -38,8 +38,8 @@ filters:
   - {name: games, other_up: drop}
   - {name: mail, up: [{action: drop, protocol: tcp, remote_ports: 25}]}
 pools:
-  - {name: home, ranges: [100.64.0.0/28], gateway: 100.64.0.1}
-  - {name: office, ranges: [100.65.0.0/28], gateway: 100.65.0.1}
+  - {name: home, ranges: [100.64.0.0/28], gateway: 100.64.0.1, dns: [9.9.9.9]}
+  - {name: office, ranges: [100.65.0.0/28], gateway: 100.65.0.1, dns: [9.9.9.9]}
 "#;
 
 fn tagged(mut client: Client, vid: u16) -> Client {

@@ -353,8 +353,8 @@ fn without_shared_memory_the_reason_is_told() {
 #[test]
 fn a_policy_is_changed_shown_and_counted() {
     let config = CONFIG.replace(
-        "pools:\n",
-        "policies: [{name: gold, up: {rate_kbps: 1000}}, {name: tin, filter: mail}]\nfilters: [{name: mail, other_up: drop, up: [{action: accept, remote: 198.51.100.0/24}]}]\npools:\n",
+        "\npools:\n",
+        "\npolicies: [{name: gold, up: {rate_kbps: 1000}}, {name: tin, filter: mail}]\nfilters: [{name: mail, other_up: drop, up: [{action: accept, remote: 198.51.100.0/24}]}]\npools:\n",
     );
     let mut world = World::new(&config);
     let mut clients = [Client::new(1, 0, "alice", "wonderland")];

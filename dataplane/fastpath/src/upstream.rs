@@ -216,16 +216,14 @@ fn check<B: PacketBuf>(
     let policy = policy::of(stages.shm.reader(), &session)?;
     source_check::upstream(&stages.ranges, &session, &policy, packet)?;
     filter::upstream(&stages.filters, &policy, packet, buf.data())?;
-    let gateway = session.gateway_ip();
-    if packet.dst == gateway {
+    if packet.dst == session.gateway_ip() {
         return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port, &policy);
     }
     destination::upstream(&stages.ranges, packet.dst)?;
     if ttl::left(packet).is_err() {
         let (error, reason) = (Error::TimeExceeded, Counter::TtlExpired);
-        let at = (slot, gateway);
         return Err(icmp_reply::to_subscriber(
-            stages, buf, packet, at, error, reason,
+            stages, buf, packet, slot, error, reason,
         ));
     }
     stages.nat.table.prefetch(frame.home);
@@ -271,7 +269,7 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
     if is_oversized && packet.dont_fragment() {
         let error = Error::FragmentationNeeded { mtu: egress.mtu };
         let reason = Counter::PacketTooBig;
-        return Err(icmp_reply::to_session(
+        return Err(icmp_reply::to_subscriber(
             stages, buf, packet, *slot, error, reason,
         ));
     }
@@ -323,7 +321,7 @@ fn unroutable<B: PacketBuf>(
 ) -> Verdict {
     match why {
         Verdict::Drop(reason @ (Counter::NoRoute | Counter::RouteBlackhole)) => {
-            icmp_reply::to_session(stages, buf, packet, slot, Error::NetUnreachable, reason)
+            icmp_reply::to_subscriber(stages, buf, packet, slot, Error::NetUnreachable, reason)
         }
         other => other,
     }

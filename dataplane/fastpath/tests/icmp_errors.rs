@@ -253,6 +253,33 @@ fn an_error_leaves_by_the_port_the_packet_came_from() {
 }
 
 #[test]
+fn an_error_is_no_larger_than_what_the_session_carries() {
+    let (mut world, session) = world(false);
+    let packet = udp((session.framed_ip, 1), (World::HOST, 1), &[7; 400]);
+    let packet = edited(packet, 8, 1);
+    for (mtu, quoted) in [(1_492, 428), (300, 272), (128, 100), (56, 28)] {
+        world.update(SLOT, Session { mtu, ..session });
+        let (verdict, error) = up(&mut world, &session, &packet);
+        assert_eq!(verdict, TO_SUBSCRIBER);
+        let answer = in_session(&session, &error);
+        assert_error(
+            answer,
+            World::GATEWAY,
+            session.framed_ip,
+            (11, 0, 0),
+            &packet[..quoted],
+        );
+    }
+    world.update(SLOT, Session { mtu: 55, ..session });
+    let verdict = up(&mut world, &session, &packet).0;
+    assert_eq!(
+        verdict,
+        Verdict::Drop(Counter::TtlExpired),
+        "no room for the least of it"
+    );
+}
+
+#[test]
 fn no_error_is_sent_about_what_must_not_have_one() {
     let expired = |packet: Vec<u8>| edited(packet, 8, 1);
     let (mut world, session) = world(true);

@@ -114,7 +114,7 @@ fn answer<B: PacketBuf>(
     is_session: bool,
 ) -> Option<Extent> {
     let own_mac = stages.ports.get(buf.port())?.mac;
-    if !may_answer(packet, buf.data(), error) || !allowed(stages) {
+    if !may_answer(packet, buf.data(), error) || !allowed(stages, is_session) {
         return None;
     }
     let bytes = packet.bytes(buf.data());

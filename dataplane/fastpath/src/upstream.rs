@@ -20,7 +20,7 @@ use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
     classify, decap, destination, encap, filter, fragment, gateway, icmp_reply, mss, nat44, policy,
-    punt_limit, route, session, source_check, ttl, usual,
+    punt_limit, route, session, source_check, ttl, usual, v6,
 };
 
 /// The facts of one frame.
@@ -133,6 +133,9 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Frame) -> Step<()> 
         (frame.flow_defect, frame.flow) = (None, usual.flow);
         return Ok(());
     }
+    if v6::upstream::is_ours(buf) {
+        return stages.set_aside(frame.at);
+    }
     parse_any(stages, buf, port, access_index, frame)
 }
 
@@ -148,9 +151,6 @@ fn parse_any<B: PacketBuf>(
 ) -> Step<()> {
     let (link, rest) = classify::access(buf, port, stages.ports.vlans(frame.port))?;
     let (ppp, l3) = decap::session(&link, rest)?;
-    if ppp.protocol == protocol::IPV6 {
-        return stages.set_aside(frame.at);
-    }
     frame.slot = SlotIndex::new(access_index, ppp.session_id);
     stages.shm.reader().prefetch_session(frame.slot);
     frame.sender = session::sender(&link);

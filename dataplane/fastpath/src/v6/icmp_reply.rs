@@ -116,7 +116,7 @@ fn answer<B: PacketBuf>(
     session: Option<usize>,
 ) -> Option<Extent> {
     let own_mac = stages.ports.get(buf.port())?.mac;
-    if !may_answer(packet, buf.data(), error) || !allowed(stages, is_session) {
+    if !may_answer(packet, buf.data(), error) || !allowed(stages, session.is_some()) {
         return None;
     }
     let bytes = packet.bytes(buf.data());

@@ -166,10 +166,9 @@ impl AccessHeader {
         session_id: u16,
         ip_len: u16,
     ) -> Option<&'a mut [u8]> {
-        let [a, b, c, d, e, f] = client;
-        let [g, h, i, j, k, l] = self.own_mac.0;
-        let (macs, mut rest) = frame.split_first_chunk_mut()?;
-        *macs = [a, b, c, d, e, f, g, h, i, j, k, l];
+        let (macs, mut rest) = frame.split_first_chunk_mut::<12>()?;
+        *macs.first_chunk_mut()? = client;
+        *macs.last_chunk_mut()? = self.own_mac.0;
         if tags.count != 0 {
             for tag in tags.bytes.iter().take(usize::from(tags.count)) {
                 let (place, behind) = rest.split_first_chunk_mut()?;

@@ -4,8 +4,8 @@
 
 use bng_shm::{Counter, Meter, PortBlock, RangeKind, Sender, SlotIndex};
 use bng_wire::checksum::Delta;
-use bng_wire::l4::tcp_flag::SYN;
 use bng_wire::ipv4::{IPV4_MIN_LEN, protocol as ip_protocol};
+use bng_wire::l4::tcp_flag::SYN;
 use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
@@ -19,7 +19,7 @@ use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
     classify, decap, destination, encap, filter, fragment, gateway, icmp_reply, mss, nat44, policy,
-    punt_limit, route, session, source_check, ttl, usual,
+    punt_limit, route, session, source_check, ttl, usual, v6,
 };
 
 /// The facts of one frame.
@@ -110,15 +110,15 @@ fn one<B: PacketBuf, F: Fib4>(
 fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Frame) -> Step<()> {
     frame.port = buf.port();
     let (port, access_index) = stages.ports.access(frame.port)?;
-    let (link, rest) = classify::access(buf, port, stages.ports.vlans(frame.port))?;
-    let (ppp, l3) = decap::session(&link, rest)?;
-    if ppp.protocol == protocol::IPV6 {
+    if v6::upstream::is_ours(buf) {
         return stages.set_aside(frame.at);
     }
+    let (link, rest) = classify::access(buf, port, stages.ports.vlans(frame.port))?;
+    let (ppp, l3) = decap::session(&link, rest)?;
     frame.slot = SlotIndex::new(access_index, ppp.session_id);
     frame.sender = session::sender(&link);
     frame.protocol = ppp.protocol;
-    frame.packet_defect = Some(Counter::PppProtocolUnsupported);
+    frame.packet_defect = None;
     if ppp.protocol == protocol::IPV4 {
         packet(stages, ppp.payload, l3, frame);
     }
@@ -178,16 +178,14 @@ fn check<B: PacketBuf>(
     let policy = policy::of(stages.shm.reader(), &session)?;
     source_check::upstream(&stages.ranges, &session, &policy, packet)?;
     filter::upstream(&stages.filters, &policy, packet, buf.data())?;
-    let gateway = session.gateway_ip();
-    if packet.dst == gateway {
+    if packet.dst == session.gateway_ip() {
         return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port, &policy);
     }
     destination::upstream(&stages.ranges, packet.dst)?;
     if ttl::left(packet).is_err() {
         let (error, reason) = (Error::TimeExceeded, Counter::TtlExpired);
-        let at = (slot, gateway);
         return Err(icmp_reply::to_subscriber(
-            stages, buf, packet, at, error, reason,
+            stages, buf, packet, slot, error, reason,
         ));
     }
     frame.generation = generation;
@@ -232,7 +230,7 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
     if is_oversized && packet.dont_fragment() {
         let error = Error::FragmentationNeeded { mtu: egress.mtu };
         let reason = Counter::PacketTooBig;
-        return Err(icmp_reply::to_session(
+        return Err(icmp_reply::to_subscriber(
             stages, buf, packet, *slot, error, reason,
         ));
     }
@@ -296,7 +294,7 @@ fn unroutable<B: PacketBuf>(
 ) -> Verdict {
     match why {
         Verdict::Drop(reason @ (Counter::NoRoute | Counter::RouteBlackhole)) => {
-            icmp_reply::to_session(stages, buf, packet, slot, Error::NetUnreachable, reason)
+            icmp_reply::to_subscriber(stages, buf, packet, slot, Error::NetUnreachable, reason)
         }
         other => other,
     }

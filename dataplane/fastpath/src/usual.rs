@@ -291,7 +291,8 @@ impl CoreFrames {
         let Ok((start, _)) = Fixed::ref_from_prefix(data) else {
             return false;
         };
-        is_fixed(start, &self.fixed, &Self::MASK) && head.packet.read((data.len() - ETH_LEN) as i32, packet)
+        is_fixed(start, &self.fixed, &Self::MASK)
+            && head.packet.read((data.len() - ETH_LEN) as i32, packet)
     }
 }
 
@@ -397,9 +398,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::flow::Direction;
     use crate::ports::{Port, PortRole};
     use crate::testing::{TestBuf, ethernet, pppoe_session, tcp, udp};
-    use crate::flow::Direction;
     use crate::{classify, decap, flow, ip, session};
 
     const OWN: MacAddr = MacAddr([2, 0xbb, 0, 0, 0, 1]);

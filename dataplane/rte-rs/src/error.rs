@@ -26,6 +26,10 @@ impl Errno {
     pub const INVAL: Errno = Errno(22);
     /// `ENOSPC`: a table is full.
     pub const NOSPC: Errno = Errno(28);
+    /// `ENAMETOOLONG`: a name is too long.
+    pub const NAMETOOLONG: Errno = Errno(36);
+    /// `EPROTO`: this DPDK is not laid out as expected.
+    pub const PROTO: Errno = Errno(71);
     /// `ENOTSUP`: the device or its driver cannot do this.
     pub const NOTSUP: Errno = Errno(95);
 
@@ -183,6 +187,16 @@ pub enum Error {
         routes: u32,
         /// MiB it needs.
         mib: u64,
+    },
+    /// The driver takes no such flow rule.
+    #[error("port {port}: flow rule refused: {why} ({errno})")]
+    FlowRule {
+        /// Port name.
+        port: String,
+        /// The driver's reason, if it gave one.
+        why: String,
+        /// The reason as an errno.
+        errno: Errno,
     },
     /// Any other DPDK function that failed.
     #[error("{function} failed for {object}: {errno}")]

@@ -209,7 +209,10 @@ impl Reader {
     /// Starts loading what [`Reader::framed_owner`] reads.
     #[inline]
     pub fn prefetch_framed(&self, range: &PoolRange, address: Ipv4Addr) {
-        if let Some(at) = range.index_of(address).and_then(|at| usize::try_from(at).ok()) {
+        if let Some(at) = range
+            .index_of(address)
+            .and_then(|at| usize::try_from(at).ok())
+        {
             self.tables.framed.prefetch(at);
         }
     }

@@ -315,7 +315,8 @@ mod tests {
         slot.write(7, SessionState::Forwarding, 3, &[1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(slot.read_open::<5>(2), None);
         assert_eq!(
-            slot.read_open(3).map(|(state, words)| (generation_of(state), words)),
+            slot.read_open(3)
+                .map(|(state, words)| (generation_of(state), words)),
             Some((7, [1, 2, 3, 4, 5]))
         );
         slot.tear();

@@ -1,8 +1,8 @@
 //! What becomes of a burst after the stages: every frame goes where its verdict says.
 
+use crate::frame::Frame;
 use crate::host::HostBell;
 use crate::tx::TxPort;
-use crate::frame::Frame;
 use bng_fastpath::fragment;
 use bng_fastpath::{BURST, Punt, Verdict};
 use bng_shm::{Counter, FrameMeta, PuntClass, Worker};

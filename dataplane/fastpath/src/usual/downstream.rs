@@ -3,6 +3,8 @@
 //! Pass 1 parses and prefetches the reverse mapping, pass 2 reads it and prefetches the session, pass 3 looks whether
 //! everything is as it should be, pass 4 changes and counts.
 
+use std::net::Ipv4Addr;
+
 use bng_shm::{BlockOwner, Meter, PoolRange, RangeKind, Reverse, SlotIndex};
 use bng_wire::U16;
 use bng_wire::ethernet::ETH_LEN;
@@ -108,23 +110,29 @@ fn frames_of(stages: &Stages, port: u8) -> Option<CoreFrames> {
     Some(CoreFrames::to_port(own.mac))
 }
 
+/// A range of our addresses, as the last packet found it.
+#[derive(Debug, Clone, Copy)]
+struct Last<'a> {
+    range: &'a PoolRange,
+    first: u32,
+    /// Addresses behind the first.
+    more: u32,
+}
+
 /// What the destination is to us.
 #[inline(always)]
-fn target<'a>(
-    stages: &'a Stages,
-    fact: &mut Fact,
-    last: &mut Option<&'a PoolRange>,
-) -> Option<()> {
+fn target<'a>(stages: &'a Stages, fact: &mut Fact, last: &mut Option<Last<'a>>) -> Option<()> {
     let dst = fact.packet.dst.get();
-    let range = match last {
-        Some(range) if range.contains(dst.into()) => range,
-        _ => last.insert(stages.ranges.find(dst)?),
+    let last = match last {
+        Some(last) if dst.wrapping_sub(last.first) <= last.more => last,
+        _ => last.insert(range_of(stages, dst)?),
     };
     source_check::downstream(&stages.ranges, fact.packet.src.get()).ok()?;
+    let range = last.range;
     match range.kind {
         RangeKind::Nat => {
             // Dense indices fit 16 bits (Capacities); a base that is nonsense finds nobody's mapping.
-            let index = range.base.wrapping_add(dst - range.first.to_bits()) as u16;
+            let index = range.base.wrapping_add(dst.wrapping_sub(last.first)) as u16;
             (fact.is_nat, fact.address_index) = (true, index);
             let protocol = fact.packet.protocol();
             stages
@@ -138,6 +146,14 @@ fn target<'a>(
         RangeKind::Subscriber => return None,
     }
     Some(())
+}
+
+#[cold]
+fn range_of(stages: &Stages, dst: u32) -> Option<Last<'_>> {
+    let range = stages.ranges.find(dst)?;
+    let [first, last] = [range.first, range.last].map(Ipv4Addr::to_bits);
+    let more = last.wrapping_sub(first);
+    Some(Last { range, first, more })
 }
 
 /// Pass 2: whose the destination is, if it is this worker's.

@@ -123,6 +123,7 @@ fn check(stages: &Stages, facts: &mut [Fact], destinations: &mut [u32; BURST]) {
 #[inline(always)]
 fn passes(stages: &Stages, fact: &mut Fact, dst: u32) -> Option<()> {
     let reader = stages.shm.reader();
+    // Only if this worker owns it (INV-OWNER-1).
     let session = reader.open_session(fact.slot, stages.shm.index())?;
     let packet = &fact.packet;
     let src = packet.src.get();

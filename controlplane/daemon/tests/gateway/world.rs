@@ -58,6 +58,8 @@ pub(crate) struct World {
     dataplane: Option<(Dataplane, Vec<Worker>)>,
     driver: Option<(DriverHandle, JoinHandle<()>)>,
     pub(crate) resolved: Option<mpsc::Receiver<Resolve>>,
+    /// Workers take frames, but never come to the end of their loop, so that no epoch passes.
+    pub(crate) no_epoch: bool,
 }
 
 /// Workers that go on by themselves.
@@ -106,6 +108,7 @@ impl World {
             dataplane: None,
             driver: None,
             resolved: None,
+            no_epoch: false,
         }
     }
 
@@ -351,7 +354,9 @@ impl World {
             }
         }
         for worker in workers {
-            worker.quiescent();
+            if !self.no_epoch {
+                worker.quiescent();
+            }
             worker.heartbeat(monotonic_ms());
             worker.pay_bell();
         }

@@ -170,6 +170,7 @@ impl World {
                     twin_ifindex: 0,
                     link_mbps: 0,
                     steering: Steering::HandOver,
+                    steering_reason: "the port offers nothing".to_owned(),
                     offloads: bng_shm::Offloads::RSS,
                     stats: [0; 8],
                     driver: "test".to_owned(),

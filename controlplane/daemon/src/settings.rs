@@ -107,6 +107,7 @@ impl Settings {
                 count: ranges.len(),
             });
         }
+        let terms = Terms::new(config);
         let mut ports = Vec::new();
         let mut access_ports = Vec::new();
         // Fits u8: the capacities just checked allow 32 ports.
@@ -122,7 +123,7 @@ impl Settings {
                 mtu: port.mtu,
                 max_mru: largest_mru(config, port),
                 vlans: (port.vlans.iter())
-                    .map(|entry| VlanTerms::new(config, entry))
+                    .map(|entry| VlanTerms::new(config, &terms, entry))
                     .collect(),
                 addresses: port.addresses.clone(),
                 routes: port.routes.iter().map(|r| (r.to, r.via)).collect(),
@@ -144,7 +145,7 @@ impl Settings {
             access_ports,
             pools: pools.collect(),
             ranges,
-            terms: Terms::new(config),
+            terms,
         })
     }
 

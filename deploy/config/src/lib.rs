@@ -24,7 +24,9 @@ use std::path::Path;
 pub use access::{Auth, AuthProtocol, Echo, Lcp, Pppoe, User};
 pub use address_plan::{AddressPool, Nat, NatPool, NatTimers};
 pub use error::{ConfigError, Position, Problem};
-pub use policies::{Filter, FilterAction, FilterRule, Network, Policy, Ports, Protocol, Rate};
+pub use policies::{
+    DEFAULT_POLICY, Filter, FilterAction, FilterRule, Network, Policy, Ports, Protocol, Rate,
+};
 pub use ports::{
     Dataplane, Eal, MBUF_CACHE, OuterTpid, Port, PortRole, RING_FRAMES, Route, RouteCapacity,
 };

@@ -445,6 +445,12 @@ fn policies_and_filters_that_do_not_fit_together() {
 }
 
 #[test]
+fn the_default_policy_needs_no_entry() {
+    let text = format!("{GOOD}auth: {{ users: [{{ name: a, password: b, policy: default }}] }}\n");
+    Config::parse(text.as_bytes(), Path::new("bng.yaml")).unwrap();
+}
+
+#[test]
 fn filter_rules_that_fit_no_packet() {
     let rule = |rule: &str, expected: &str| {
         appended(

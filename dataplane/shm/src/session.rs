@@ -453,18 +453,22 @@ impl SessionStats {
     }
 
     /// Meters `ns` worth of bytes (see [`Meter::ns`]) at `now_ns`; false when they exceed the committed burst, and then
-    /// nothing is taken. Owner only. A clock that went backwards (a new worker after a reboot of nothing but the
-    /// process keeps CLOCK_MONOTONIC) would only lengthen the wait by the difference.
+    /// nothing is taken. Owner only.
+    ///
+    /// What was taken under another meter, or before the clock went back, counts for no more than this meter's burst: a
+    /// subscriber that gets a faster rate has it at once.
     #[inline(always)]
     pub(crate) fn conforms(&self, which: Policed, meter: Meter, ns: u64, now_ns: u64) -> bool {
-        let arrival = &self.arrivals[which as usize];
-        // Not limited: a meter without cost takes no time, and its burst is 0 too.
-        let from = arrival.load(Ordering::Relaxed).max(now_ns);
-        let next = from.saturating_add(ns);
-        let conforms = next - now_ns <= meter.burst_ns || meter.cost == 0;
-        if conforms {
-            arrival.store(next, Ordering::Relaxed);
+        if meter.cost == 0 {
+            return true;
         }
+        let arrival = &self.arrivals[which as usize];
+        // No clock runs and no meter takes so long that these overflow.
+        let limit = now_ns.wrapping_add(meter.burst_ns);
+        let from = arrival.load(Ordering::Relaxed).min(limit).max(now_ns);
+        let next = from.wrapping_add(ns);
+        let conforms = next <= limit;
+        arrival.store(if conforms { next } else { from }, Ordering::Relaxed);
         conforms
     }
 

@@ -537,6 +537,51 @@ mod tests {
         }
     }
 
+    fn no_stats() -> SessionStats {
+        let zero = || AtomicU64::new(0);
+        SessionStats {
+            up_packets: zero(),
+            up_bytes: zero(),
+            down_packets: zero(),
+            down_bytes: zero(),
+            last_up_ms: zero(),
+            arrivals: [zero(), zero(), zero()],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn in_no_time_does_more_conform_than_the_burst_and_the_rate_allow(
+            before in (1u64..1 << 40, any::<u32>()), cost in 1u64..1 << 40, burst_ns in 0u64..100_000_000,
+            packets in prop::collection::vec((0u64..5_000_000, 20u64..1_500), 1..40),
+        ) {
+            let stats = no_stats();
+            let mut now = 1_000_000_000;
+            // What another meter has taken must not count for more, nor for less than nothing.
+            let other = Meter { cost: before.0, burst_ns: before.1.into() };
+            stats.conforms(Policed::Up, other, other.ns(1_500), now);
+            let meter = Meter { cost, burst_ns };
+            let mut passed = Vec::new();
+            for (gap, bytes) in packets {
+                now += gap;
+                if stats.conforms(Policed::Up, meter, meter.ns(bytes), now) {
+                    passed.push((now, meter.ns(bytes)));
+                }
+            }
+            for (at, (first, _)) in passed.iter().enumerate() {
+                let mut taken = 0;
+                for (time, ns) in &passed[at..] {
+                    taken += ns;
+                    prop_assert!(taken <= burst_ns + (time - first));
+                }
+            }
+            // After a burst's time without traffic all of the burst is there again.
+            now += burst_ns;
+            prop_assert!(stats.conforms(Policed::Up, meter, burst_ns, now));
+            prop_assert!(!stats.conforms(Policed::Up, meter, 1, now));
+        }
+    }
+
     proptest! {
         #[test]
         fn a_session_survives_the_table(session in any_session()) {

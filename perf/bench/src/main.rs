@@ -4,6 +4,7 @@
 //! bng-perf dial      many subscribers over an interface: sessions, traffic, losses     -> dial/
 //! bng-perf reflect   the other end of their traffic                                    -> reflect.rs
 //! bng-perf fastpath  the real pipeline beside a MAC-forward loop, in memory            -> fastpath/
+//! bng-perf wire      packets through a running dataplane: rate without loss, latency -> wire/
 //! ```
 
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ mod pacing;
 mod probe;
 mod reflect;
 mod sequence;
+mod wire;
 
 /// Benchmarks, subscriber emulator and traffic reflector of ironbng.
 #[derive(Debug, Parser)]
@@ -33,6 +35,8 @@ enum Command {
     Reflect(reflect::ReflectArgs),
     /// Measure what a packet costs in the real pipeline, beside a MAC-forward loop.
     Fastpath(fastpath::FastpathArgs),
+    /// Send numbered packets through a running dataplane: rate without loss, latency, order.
+    Wire(Box<wire::WireArgs>),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
         Command::Dial(args) => dial::run(&args),
         Command::Reflect(args) => reflect::run(&args),
         Command::Fastpath(args) => fastpath::run(&args),
+        Command::Wire(args) => wire::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("bng-perf: {error:#}");

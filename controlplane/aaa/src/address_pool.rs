@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::free_list::FreeList;
+use crate::occupancy::Occupancy;
 
 /// The framed-ip of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +82,26 @@ impl AddressPools {
             })
     }
 
+    /// As [`AddressPools::allocate`], from one pool alone, by its position.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolExhausted`] when it has no free address, or does not exist.
+    pub fn allocate_from(
+        &mut self,
+        pool: usize,
+        subscriber: &[u8],
+    ) -> Result<Lease, PoolExhausted> {
+        let it = self.pools.get_mut(pool);
+        let pools = it.iter().map(|it| it.name.clone()).collect();
+        it.and_then(|it| {
+            it.allocate_sticky(subscriber)
+                .or_else(|| it.allocate_oldest(subscriber))
+        })
+        .map(|address| Lease { pool, address })
+        .ok_or(PoolExhausted { pools })
+    }
+
     /// Takes exactly this address, for a session adopted after a restart. O(number of pools).
     ///
     /// # Errors
@@ -118,18 +137,13 @@ impl AddressPools {
 
 /// One pool. Every operation is O(1).
 ///
-/// An address remembers its last subscriber until somebody else needs it, so a subscriber that comes back finds its old
-/// address while the pool has others to give.
+/// A subscriber that comes back finds its old address while the pool has others to give.
 #[derive(Debug)]
 pub struct AddressPool {
     name: String,
     addresses: Vec<Ipv4Addr>,
     slots: HashMap<Ipv4Addr, u32>,
-    free: FreeList,
-    /// The last subscriber of each slot.
-    subscribers: Vec<Option<Arc<[u8]>>>,
-    /// The last slot of each subscriber; the reverse of `subscribers`, so it cannot grow beyond it.
-    last_slots: HashMap<Arc<[u8]>, u32>,
+    occupancy: Occupancy,
 }
 
 impl AddressPool {
@@ -146,9 +160,7 @@ impl AddressPool {
         }
         Self {
             name: name.into(),
-            free: FreeList::new(slots.len() as u32),
-            subscribers: vec![None; addresses.len()],
-            last_slots: HashMap::new(),
+            occupancy: Occupancy::new(slots.len() as u32),
             addresses,
             slots,
         }
@@ -161,49 +173,44 @@ impl AddressPool {
 
     /// Addresses in use.
     pub fn used(&self) -> u32 {
-        self.total() - self.free.len()
+        self.occupancy.used()
     }
 
     /// Addresses the pool hands out.
     pub fn total(&self) -> u32 {
-        self.subscribers.len() as u32
+        self.occupancy.total()
     }
 
     fn allocate_sticky(&mut self, subscriber: &[u8]) -> Option<Ipv4Addr> {
-        let slot = *self.last_slots.get(subscriber)?;
-        self.free
-            .remove(slot)
-            .then(|| self.addresses[slot as usize])
+        let slot = self.occupancy.allocate_sticky(subscriber)?;
+        Some(self.addresses[slot as usize])
     }
 
     fn allocate_oldest(&mut self, subscriber: &[u8]) -> Option<Ipv4Addr> {
-        let slot = self.free.pop()?;
-        self.remember(slot, subscriber);
+        let slot = self.occupancy.allocate_oldest(subscriber)?;
         Some(self.addresses[slot as usize])
     }
 
     fn reserve(&mut self, address: Ipv4Addr, subscriber: &[u8]) -> Result<(), LeaseError> {
         let slot = self.slot(address)?;
-        if !self.free.remove(slot) {
-            return Err(LeaseError::InUse {
-                address,
-                pool: self.name.clone(),
-            });
+        if self.occupancy.reserve(slot, subscriber) {
+            return Ok(());
         }
-        self.remember(slot, subscriber);
-        Ok(())
+        Err(LeaseError::InUse {
+            address,
+            pool: self.name.clone(),
+        })
     }
 
     fn release(&mut self, address: Ipv4Addr) -> Result<(), LeaseError> {
         let slot = self.slot(address)?;
-        if self.free.contains(slot) {
-            return Err(LeaseError::NotInUse {
-                address,
-                pool: self.name.clone(),
-            });
+        if self.occupancy.release(slot) {
+            return Ok(());
         }
-        self.free.push(slot);
-        Ok(())
+        Err(LeaseError::NotInUse {
+            address,
+            pool: self.name.clone(),
+        })
     }
 
     fn slot(&self, address: Ipv4Addr) -> Result<u32, LeaseError> {
@@ -211,18 +218,6 @@ impl AddressPool {
             .get(&address)
             .copied()
             .ok_or(LeaseError::NotInPool(address))
-    }
-
-    /// Makes the slot the subscriber's last one, and forgets whom it was kept for.
-    fn remember(&mut self, slot: u32, subscriber: &[u8]) {
-        let subscriber: Arc<[u8]> = subscriber.into();
-        let former = self.subscribers[slot as usize].replace(Arc::clone(&subscriber));
-        if let Some(former) = former
-            && self.last_slots.get(&former) == Some(&slot)
-        {
-            self.last_slots.remove(&former);
-        }
-        self.last_slots.insert(subscriber, slot);
     }
 }
 

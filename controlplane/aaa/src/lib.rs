@@ -5,6 +5,7 @@
 //!
 //! - [`Authenticator`]: who may come in.
 //! - [`AddressPools`]: the framed-ip of a session.
+//! - [`PrefixPool`]: its IPv6 prefixes, on-link or delegated.
 //! - [`PortBlocks`]: the port block a translated session has on a public address.
 //!
 //! What is handed out survives a restart of the control plane in the recovery records of the sessions; after a restart the
@@ -16,9 +17,12 @@ mod address_pool;
 mod authenticator;
 mod free_list;
 mod local_users;
+mod occupancy;
 mod port_blocks;
+mod prefix_pool;
 
 pub use address_pool::{AddressPool, AddressPools, Lease, LeaseError, PoolExhausted};
 pub use authenticator::{AuthRequest, Authenticator, Credentials, RejectCause, RequestId, Verdict};
 pub use local_users::LocalUsers;
 pub use port_blocks::{BlockError, BlocksExhausted, PortBlock, PortBlocks, QUARANTINE};
+pub use prefix_pool::{Prefix, PrefixError, PrefixPool, PrefixesExhausted};

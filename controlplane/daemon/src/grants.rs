@@ -257,6 +257,7 @@ impl Grants {
             framed_ip: holding.lease.address,
             gateway_ip: pool.gateway,
             dns: pool.dns,
+            ipv6: None,
             session_timeout: None,
             idle_timeout: None,
             accounting_id: self.next_accounting_id,

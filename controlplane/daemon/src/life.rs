@@ -52,7 +52,7 @@ impl Driver {
                 vlans,
             } => self.session_started(session, line, vlans, clock),
             Event::AuthRequest(request) => self.auth_request(request),
-            Event::SessionUp(record) => self.session_up(record, clock),
+            Event::SessionUp(record) | Event::NetworkChanged(record) => self.session_up(record, clock),
             Event::NetworkDown { session, reason } => self.network_down(session, reason),
             Event::SessionDown {
                 session,

@@ -3,12 +3,14 @@
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use bng_wire::MacAddr;
 use thiserror::Error;
 
 use crate::codec::lcp::PPPOE_MRU;
+use crate::events::AccessLine;
 
 /// Smallest access-port MTU, in bytes: the smallest MRU floor and the PPPoE header.
 pub const MIN_MTU: u16 = MIN_MRU_FLOOR + PPPOE_OVERHEAD;
@@ -43,6 +45,30 @@ impl PortConfig {
     /// Largest PPP information field the port carries, in bytes.
     pub(crate) const fn max_mru(&self) -> u16 {
         self.mtu.saturating_sub(PPPOE_OVERHEAD)
+    }
+}
+
+/// What clients on some VLANs of an access port get in place of what [`Config`] says for all. A port with profiles serves
+/// no other VLANs; the first profile that fits counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VlanProfile {
+    /// The access port.
+    pub port: PortId,
+    /// VLAN ids of the outer or only tag; 0 stands for none.
+    pub s_vlan: RangeInclusive<u16>,
+    /// VLAN ids of the inner tag; 0 stands for none.
+    pub c_vlan: RangeInclusive<u16>,
+    /// In place of [`Config::services`].
+    pub services: ServicePolicy,
+    /// In place of [`Limits::sessions_per_mac`], at least 1.
+    pub sessions_per_mac: u32,
+    /// Largest MRU in bytes, where the port carries as much.
+    pub max_mru: u16,
+}
+
+impl VlanProfile {
+    pub(crate) fn fits(&self, line: &AccessLine) -> bool {
+        self.s_vlan.contains(&line.s_vlan) && self.c_vlan.contains(&line.c_vlan)
     }
 }
 
@@ -117,6 +143,8 @@ impl Default for Limits {
 pub struct Config {
     /// Access ports.
     pub ports: Vec<PortConfig>,
+    /// VLANs, in the order they are tried. A port without any serves every VLAN alike.
+    pub vlans: Vec<VlanProfile>,
     /// AC-Name tag.
     pub ac_name: Vec<u8>,
     /// Service-Names served.
@@ -156,6 +184,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             ports: vec![],
+            vlans: vec![],
             ac_name: b"bng".to_vec(),
             services: ServicePolicy::Any,
             limits: Limits::default(),
@@ -200,6 +229,19 @@ pub enum ConfigError {
         port: PortId,
         /// Its MTU.
         mtu: u16,
+    },
+    /// A VLAN profile of a port that is not configured.
+    #[error("VLANs of access port {0}, which is not configured")]
+    VlanPort(PortId),
+    /// A VLAN profile's largest MRU is below the floor.
+    #[error("largest MRU {max_mru} of VLANs of access port {port} is below the floor {floor}")]
+    VlanMru {
+        /// The port.
+        port: PortId,
+        /// The profile's largest MRU.
+        max_mru: u16,
+        /// Configured floor.
+        floor: u16,
     },
     /// The MRU floor is out of range, or above what a port carries.
     #[error("MRU floor {floor} is not within {MIN_MRU_FLOOR} to {max}")]
@@ -250,6 +292,23 @@ impl Config {
                 floor: self.mru_floor,
                 max: max_floor,
             });
+        }
+        for profile in &self.vlans {
+            let VlanProfile { port, max_mru, .. } = *profile;
+            if self.ports.iter().all(|it| it.id != port) {
+                return Err(ConfigError::VlanPort(port));
+            }
+            if max_mru < self.mru_floor {
+                let floor = self.mru_floor;
+                return Err(ConfigError::VlanMru {
+                    port,
+                    max_mru,
+                    floor,
+                });
+            }
+            if profile.sessions_per_mac == 0 {
+                return Err(ConfigError::Zero("sessions_per_mac of VLANs"));
+            }
         }
         if self.ac_name.len() > 255 {
             return Err(ConfigError::AcName(self.ac_name.len()));

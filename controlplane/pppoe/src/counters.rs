@@ -124,9 +124,19 @@ counters! {
         MagicTruncated = "magic_truncated", "Echo, Discard-Request, Identification or Time-Remaining without a magic number.";
         PapLength = "pap_length", "PAP name or password length goes past the packet.";
         PapCode = "pap_code", "PAP code that is unknown or only an authenticator sends.";
+        Ipv6Truncated = "ipv6_truncated", "IPv6 packet shorter than its header.";
+        Ipv6Version = "ipv6_version", "IPv6 packet whose version is not 6.";
+        Ipv6Length = "ipv6_length", "IPv6 payload length goes past the PPP packet.";
+        Ipv6Source = "ipv6_source", "ICMPv6 from a multicast address.";
+        Icmpv6Truncated = "icmpv6_truncated", "ICMPv6 message shorter than its type needs.";
+        Icmpv6Checksum = "icmpv6_checksum", "ICMPv6 checksum is wrong.";
+        NdHopLimit = "nd_hop_limit", "Neighbour discovery whose hop limit is not 255, so that a router has passed it on.";
+        NdCode = "nd_code", "Neighbour discovery with a code other than 0.";
+        NdOption = "nd_option", "Neighbour discovery with an option of length 0, past the message, or not allowed there.";
     }
     refused {
         PortUnknown = "port_unknown", "Frame from a port the engine was not configured with.";
+        VlanNotConfigured = "vlan_not_configured", "Discovery on a VLAN the access port does not serve.";
         NotPppoe = "not_pppoe", "EtherType is neither PPPoE discovery nor PPPoE session.";
         PadiPortRate = "padi_port_rate", "PADI above the access port's rate.";
         PadiMacRate = "padi_mac_rate", "PADI above the rate of one MAC address.";
@@ -144,6 +154,9 @@ counters! {
         BeforeOpened = "before_opened", "PPP packet that counts only once LCP is Opened.";
         BeforeNetwork = "before_network", "Network-phase packet before authentication succeeded.";
         DataPunted = "data_punted", "IPv4 data that reached the control plane.";
+        Ipv6NotOpen = "ipv6_not_open", "IPv6 packet before IPv6CP is Opened.";
+        Ipv6Ignored = "ipv6_ignored", "IPv6 packet nobody here answers: DHCPv6, MLD, other control or data.";
+        SolicitationRate = "solicitation_rate", "Router or neighbour solicitation above the session's rate.";
         PapOutstanding = "pap_outstanding", "PAP request with other credentials while one is being decided.";
         RejectRate = "reject_rate", "Code-Reject or Protocol-Reject suppressed by its rate limit.";
         EchoLooped = "echo_looped", "Echo-Request or Discard-Request carrying our own magic number.";
@@ -174,6 +187,10 @@ counters! {
         PapAck = "pap_ack", "PAP Authenticate-Ack sent.";
         PapNak = "pap_nak", "PAP Authenticate-Nak sent.";
         IpcpOpened = "ipcp_opened", "IPCP reached Opened.";
+        Ipv6cpOpened = "ipv6cp_opened", "IPv6CP reached Opened.";
+        RouterSolicitations = "router_solicitations", "Router solicitations answered.";
+        RouterAdvertisements = "router_advertisements", "Router advertisements sent.";
+        NeighbourAdvertisements = "neighbour_advertisements", "Neighbour advertisements of our link-local address sent.";
         EchoRequestsSent = "echo_requests_sent", "LCP Echo-Request sent.";
         EchoRepliesReceived = "echo_replies_received", "LCP Echo-Reply received.";
         EchoRepliesSent = "echo_replies_sent", "LCP Echo-Reply sent.";
@@ -202,8 +219,12 @@ counters! {
         AaaRefused = "aaa_refused", "AAA refused the subscriber for another reason than the credentials.";
         IpcpTimeout = "ipcp_timeout", "The peer did not answer our IPCP Configure-Requests.";
         IpcpFailed = "ipcp_failed", "The peer insisted on another address than the one it was given.";
-        IpcpRefused = "ipcp_refused", "The peer rejected IPCP, the only network protocol.";
-        IpcpClosed = "ipcp_closed", "The peer closed IPCP, the only network protocol.";
+        IpcpRefused = "ipcp_refused", "The peer rejected IPCP, the last network protocol.";
+        IpcpClosed = "ipcp_closed", "The peer closed IPCP, the last network protocol.";
+        Ipv6cpTimeout = "ipv6cp_timeout", "The peer did not answer our IPv6CP Configure-Requests, and IPCP is not open.";
+        Ipv6cpFailed = "ipv6cp_failed", "No interface identifiers could be agreed on, and IPCP is not open.";
+        Ipv6cpRefused = "ipv6cp_refused", "The peer rejected IPv6CP, the last network protocol.";
+        Ipv6cpClosed = "ipv6cp_closed", "The peer closed IPv6CP, the last network protocol.";
     }
 }
 

@@ -11,7 +11,7 @@ use siphasher::sip::SipHasher24;
 use crate::codec::frame::{self, Frame, LinkHeader};
 use crate::codec::lcp::{DEFAULT_MRU, PPPOE_MRU};
 use crate::codec::tags::{TagWriter, Tags, kind};
-use crate::config::{PortConfig, ServicePolicy};
+use crate::config::{PortConfig, ServicePolicy, VlanProfile};
 use crate::cookie::keyed_digest;
 use crate::counters::{Outcome, TerminateCause};
 use crate::engine::AccessConcentrator;
@@ -25,6 +25,10 @@ const ECHOED: [u16; 2] = [kind::HOST_UNIQ, kind::RELAY_SESSION_ID];
 /// Where a request came from.
 struct Request<'a> {
     port: PortConfig,
+    /// Position of its VLAN's profile among those of the port; `None` when the port has none.
+    profile: Option<usize>,
+    /// Largest MRU on its VLAN, in bytes.
+    max_mru: u16,
     link: LinkHeader,
     line: AccessLine,
     tags: Tags<'a>,
@@ -38,14 +42,14 @@ impl Request<'_> {
 
     /// RFC 4638: the largest payload both sides and the link can take, when that is above 1492.
     fn max_payload(&self) -> Option<u16> {
-        let both = self.tags.ppp_max_payload()?.min(self.port.max_mru());
+        let both = self.tags.ppp_max_payload()?.min(self.max_mru);
         (both > PPPOE_MRU).then_some(both)
     }
 
     /// Largest MRU of the session this request leads to.
     fn link_mru(&self) -> u16 {
         self.max_payload()
-            .unwrap_or_else(|| PPPOE_MRU.min(self.port.max_mru()))
+            .unwrap_or_else(|| PPPOE_MRU.min(self.max_mru))
     }
 
     /// A tag list that fits one frame of the port; discovery never uses jumbo frames.
@@ -77,7 +81,8 @@ impl AccessConcentrator {
         session_id: u16,
         tags: Tags<'_>,
     ) -> Result<(), DropReason> {
-        let port = self.ports.get(&port).ok_or(DropReason::PortUnknown)?.config;
+        let at = self.ports.get(&port).ok_or(DropReason::PortUnknown)?;
+        let port = at.config;
         let (destination, has_session) = match packet {
             code::PADI => (MacAddr::BROADCAST, false),
             code::PADR => (port.mac, false),
@@ -90,14 +95,22 @@ impl AccessConcentrator {
         if (session_id != 0) != has_session {
             return Err(DropReason::DiscoverySessionId);
         }
+        let line = AccessLine::new(port.id, &frame.vlans, frame.src);
+        let profile = at.vlans.iter().position(|profile| profile.fits(&line));
+        if profile.is_none() && !at.vlans.is_empty() {
+            return Err(DropReason::VlanNotConfigured);
+        }
+        let of_vlan = profile.map_or(u16::MAX, |profile| at.vlans[profile].max_mru);
         let request = Request {
             port,
+            profile,
+            max_mru: of_vlan.min(port.max_mru()),
             link: LinkHeader {
                 dst: frame.src,
                 src: port.mac,
                 vlans: frame.vlans,
             },
-            line: AccessLine::new(port.id, &frame.vlans, frame.src),
+            line,
             tags,
         };
         // Checked in every request, so that a malformed tag is malformed everywhere.
@@ -114,6 +127,17 @@ impl AccessConcentrator {
             }
             _ => self.padt(&request, session_id),
         }
+    }
+
+    /// Services and sessions per MAC address where the request came from.
+    fn terms(&self, request: &Request<'_>) -> (&ServicePolicy, usize) {
+        let port = self.ports.get(&request.line.port);
+        let profile: Option<&VlanProfile> = port.and_then(|port| port.vlans.get(request.profile?));
+        let config = &self.config;
+        profile.map_or(
+            (&config.services, config.limits.sessions_per_mac as usize),
+            |profile| (&profile.services, profile.sessions_per_mac as usize),
+        )
     }
 
     fn padi(&mut self, request: &Request<'_>) -> Result<(), DropReason> {
@@ -135,12 +159,13 @@ impl AccessConcentrator {
             return Err(DropReason::PadiPortRate);
         }
         let service_name = request.service_name();
-        if !self.config.services.serves(service_name) {
+        let (services, sessions_per_mac) = self.terms(request);
+        if !services.serves(service_name) {
             return Err(DropReason::PadiServiceName);
         }
         if self.is_full()
             || self.table.count_port(line.port) >= limits.sessions_per_port
-            || self.table.count_line(line) >= limits.sessions_per_mac as usize
+            || self.table.count_line(line) >= sessions_per_mac
         {
             return Err(DropReason::PadiBusy);
         }
@@ -152,7 +177,7 @@ impl AccessConcentrator {
         if !fits {
             return Err(DropReason::ReplyTooLarge);
         }
-        if let ServicePolicy::Listed(names) = &self.config.services {
+        if let ServicePolicy::Listed(names) = services {
             // What else is offered is a courtesy: as many names as fit.
             for name in names.iter().filter(|name| name.as_slice() != service_name) {
                 if !tags.put(kind::SERVICE_NAME, name) {
@@ -255,7 +280,8 @@ impl AccessConcentrator {
         let limits = &self.config.limits;
         let line = request.line;
         let refuse = |text, outcome| Err(Refusal(kind::AC_SYSTEM_ERROR, text, outcome));
-        if !self.config.services.serves(&subscriber.service_name) {
+        let (services, sessions_per_mac) = self.terms(request);
+        if !services.serves(&subscriber.service_name) {
             let text = b"service not offered";
             return Err(Refusal(
                 kind::SERVICE_NAME_ERROR,
@@ -263,7 +289,7 @@ impl AccessConcentrator {
                 Outcome::PadsServiceNameError,
             ));
         }
-        if self.table.count_line(line) >= limits.sessions_per_mac as usize {
+        if self.table.count_line(line) >= sessions_per_mac {
             return refuse(b"too many sessions of this client", Outcome::PadsMacLimit);
         }
         if self.table.count_circuit(line.port, &subscriber.circuit_id)

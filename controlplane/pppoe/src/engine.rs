@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::codec::frame::{self, Body, LinkHeader};
 use crate::codec::lcp::DEFAULT_MRU;
-use crate::config::{Config, ConfigError, MIN_MRU_FLOOR, PortConfig};
+use crate::config::{Config, ConfigError, MIN_MRU_FLOOR, PortConfig, VlanProfile};
 use crate::context::{Context, Lower};
 use crate::cookie::{CookieJar, keyed_digest};
 use crate::counters::{Counters, Outcome, TerminateCause};
@@ -63,6 +63,7 @@ pub enum AdoptError {
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) config: PortConfig,
+    pub(crate) vlans: Vec<VlanProfile>,
     pub(crate) ids: SessionIds,
     pub(crate) padi: TokenBucket,
 }
@@ -112,8 +113,14 @@ impl AccessConcentrator {
             .map(|port| {
                 let ids = SessionIds::new(config.session_id_quarantine, random.next_u64());
                 let padi = TokenBucket::full(config.limits.padi_per_port, now);
-                let config = *port;
-                (port.id, Port { config, ids, padi })
+                let vlans = config.vlans.iter().filter(|it| it.port == port.id);
+                let port = Port {
+                    config: *port,
+                    vlans: vlans.cloned().collect(),
+                    ids,
+                    padi,
+                };
+                (port.config.id, port)
             })
             .collect();
         Ok(Self {
@@ -144,7 +151,9 @@ impl AccessConcentrator {
     fn dispatch(&mut self, id: PortId, bytes: &[u8]) -> Result<(), DropReason> {
         let port = self.ports.get(&id).ok_or(DropReason::PortUnknown)?;
         let own = port.config.mac;
-        let frame = frame::parse(bytes)?;
+        let mut frame = frame::parse(bytes)?;
+        // Priority-tagged frames are untagged ones, and are answered as such.
+        frame.vlans = frame.vlans.without_priority_tags();
         if frame.src == own {
             return Err(DropReason::SourceMac);
         }

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
 use bng_wire::{MacAddr, VlanStack};
@@ -111,6 +111,26 @@ pub struct AuthRequest {
     pub service_name: Vec<u8>,
 }
 
+/// The IPv6 part of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6Grant {
+    /// The session's /64, advertised to the subscriber; the lower half is zero.
+    pub prefix: Ipv6Addr,
+    /// Prefix for the networks behind the subscriber, and its length (1 to 64). Opaque to the engine.
+    pub delegated: Option<(Ipv6Addr, u8)>,
+    /// DNS servers, advertised to the subscriber (RFC 8106).
+    pub dns: [Option<Ipv6Addr>; 2],
+}
+
+/// The interface identifiers of a session's link-local addresses (RFC 5072 section 5): never zero, never equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceIds {
+    /// Ours.
+    pub ours: u64,
+    /// The subscriber's.
+    pub peer: u64,
+}
+
 /// What an accepted subscriber is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
@@ -120,6 +140,8 @@ pub struct Grant {
     pub gateway_ip: Ipv4Addr,
     /// Primary and secondary DNS server.
     pub dns: [Option<Ipv4Addr>; 2],
+    /// IPv6, when the subscriber is to have it; not negotiated over a link whose MRU is below 1280 either way.
+    pub ipv6: Option<Ipv6Grant>,
     /// Longest life of the session from now on.
     pub session_timeout: Option<Duration>,
     /// Longest time without traffic (see [`AccessConcentrator::note_traffic`](crate::AccessConcentrator::note_traffic)).
@@ -200,6 +222,10 @@ pub struct SessionRecord {
     pub service_name: Vec<u8>,
     /// What the subscriber was given.
     pub grant: Grant,
+    /// Whether IPCP is Opened: forward IPv4.
+    pub ipv4_open: bool,
+    /// The negotiated interface identifiers while IPv6CP is Opened: forward IPv6.
+    pub interface_ids: Option<InterfaceIds>,
     /// When the PADS was sent.
     pub started: Time,
     /// When the network phase was reached.
@@ -213,14 +239,14 @@ pub struct SessionRecord {
 pub enum NetworkDownReason {
     /// The peer negotiates LCP again; authentication follows.
     LcpRenegotiation,
-    /// The peer negotiates IPCP again, or closed it.
-    IpcpRenegotiation,
+    /// The peer negotiates its only open network protocol again, or closed it.
+    NcpRenegotiation,
     /// The session is ending; [`Event::SessionDown`] follows at once or after the Terminate exchange.
     Ending,
 }
 
 /// What happened, in order. For one session: `SessionStarted`, then `SessionUp` and `NetworkDown` in turn, with
-/// `AuthRequest`s where the network is down, then `SessionDown` (after a `NetworkDown` if the network was up).
+/// `AuthRequest`s where the network is down and `NetworkChanged`s where it is up, then `SessionDown` (after a `NetworkDown` if the network was up).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A session id was given; the PADS is held back until this event has been taken.
@@ -234,8 +260,11 @@ pub enum Event {
     },
     /// Credentials arrived.
     AuthRequest(AuthRequest),
-    /// IPCP is Opened: forward. Frames that tell the peer so are held back until this event has been taken.
+    /// The first network protocol is Opened: forward what the record says. Frames that tell the peer so are held back
+    /// until this event has been taken.
     SessionUp(Box<SessionRecord>),
+    /// One network protocol opened or closed while the other is Opened: forward what the record says now.
+    NetworkChanged(Box<SessionRecord>),
     /// Stop forwarding.
     NetworkDown {
         /// The session.

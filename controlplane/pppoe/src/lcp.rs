@@ -12,6 +12,9 @@ use crate::negotiation::{Judgement, Negotiable};
 use crate::random::Random;
 use crate::timers::Timer;
 
+/// Smallest MTU of an IPv6 link, bytes.
+const IPV6_MIN_MTU: u16 = 1280;
+
 /// Both sides' LCP options.
 #[derive(Clone, Debug)]
 pub(crate) struct LcpOptions {
@@ -76,6 +79,11 @@ impl LcpOptions {
     /// Largest PPP information field the peer takes and the link carries.
     pub(crate) fn peer_mru(&self) -> u16 {
         self.peer_mru.min(self.link_mru)
+    }
+
+    /// Whether both directions carry the smallest MTU of an IPv6 link (RFC 8200 section 5).
+    pub(crate) fn carries_ipv6(&self) -> bool {
+        self.our_mru().min(self.peer_mru()) >= IPV6_MIN_MTU
     }
 
     /// Our magic number, 0 when the peer rejected it.

@@ -6,8 +6,8 @@
 //!
 //! The pieces, in the order a subscriber meets them: `discovery` (RFC 2516, with `cookie`, `limits` and
 //! `session_ids`), `session` (the phases of RFC 1661 section 3), `negotiation` on the table of [`automaton`] (RFC
-//! 1661 section 4) for `lcp` and `ipcp`, and `pap` (RFC 1334). [`codec`] serves both ends of a link. What is not
-//! offered (CHAP, IPv6CP, CCP, ECP, Van Jacobson compression, multilink) is refused by Configure-Reject or
+//! 1661 section 4) for `lcp`, `ipcp` and `ipv6cp`, and `pap` (RFC 1334). [`codec`] serves both ends of a link. What is not
+//! offered (CHAP, CCP, ECP, Van Jacobson compression, multilink) is refused by Configure-Reject or
 //! Protocol-Reject.
 
 #![no_std]
@@ -25,6 +25,7 @@ mod discovery;
 mod engine;
 pub mod events;
 mod ipcp;
+mod ipv6cp;
 mod lcp;
 mod limits;
 mod negotiation;
@@ -36,12 +37,12 @@ mod table;
 mod time;
 mod timers;
 
-pub use config::{Config, ConfigError, Limits, PortConfig, PortId, Rate, ServicePolicy};
+pub use config::{Config, ConfigError, Limits, PortConfig, PortId, Rate, ServicePolicy, VlanProfile};
 pub use counters::{Counters, DropReason, Outcome, TerminateCause};
 pub use engine::{AccessConcentrator, AdoptError, AuthError};
 pub use events::{
-    AccessLine, AuthRequest, AuthVerdict, Event, Grant, NetworkDownReason, Password, RejectCause,
-    SessionRecord, SessionRef, Transmit,
+    AccessLine, AuthRequest, AuthVerdict, Event, Grant, InterfaceIds, Ipv6Grant, NetworkDownReason,
+    Password, RejectCause, SessionRecord, SessionRef, Transmit,
 };
 pub use session::{Phase, SessionInfo};
 pub use time::Time;

@@ -1,6 +1,6 @@
 //! One control protocol at work: packets and timeouts to automaton events, automaton actions to packets.
 //!
-//! LCP and IPCP share this; what their options mean is behind [`Negotiable`] (`lcp.rs`, `ipcp.rs`).
+//! LCP, IPCP and IPv6CP share this; what their options mean is behind [`Negotiable`].
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -143,6 +143,13 @@ impl<N: Negotiable> Negotiation<N> {
         negotiation.state = State::Opened;
         negotiation.last_id = last_id;
         negotiation.first_request = false;
+        negotiation
+    }
+
+    /// The state of an adopted session's protocol that is not open: it waits for the peer.
+    pub(crate) const fn stopped(options: N, last_id: u8) -> Self {
+        let mut negotiation = Self::opened(options, last_id);
+        negotiation.state = State::Stopped;
         negotiation
     }
 

@@ -33,6 +33,17 @@ impl Random {
         }
     }
 
+    /// An interface identifier: never zero, marked as not derived from a universal token (RFC 5072 section 4.1).
+    pub(crate) fn interface_id(&mut self) -> u64 {
+        const UNIVERSAL: u64 = 0x0200_0000_0000_0000;
+        loop {
+            let id = self.next_u64() & !UNIVERSAL;
+            if id != 0 {
+                return id;
+            }
+        }
+    }
+
     /// A number below `bound`; 0 when `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next_u64().checked_rem(bound).unwrap_or(0)

@@ -12,6 +12,8 @@ pub(crate) enum Timer {
     LcpRestart,
     /// IPCP Restart timer.
     IpcpRestart,
+    /// IPv6CP Restart timer.
+    Ipv6cpRestart,
     /// The peer's credentials are awaited.
     Auth,
     /// The network phase must be reached.
@@ -22,18 +24,22 @@ pub(crate) enum Timer {
     Session,
     /// The idle time may be used up.
     Idle,
+    /// The next unsolicited router advertisement is due.
+    RouterAdvertisement,
 }
 
 impl Timer {
     /// All timers.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::LcpRestart,
         Self::IpcpRestart,
+        Self::Ipv6cpRestart,
         Self::Auth,
         Self::Setup,
         Self::Echo,
         Self::Session,
         Self::Idle,
+        Self::RouterAdvertisement,
     ];
 }
 

@@ -118,7 +118,7 @@ fn ipcp_alone_can_renegotiate_without_authentication() {
     assert!(matches!(
         world.events[3],
         Event::NetworkDown {
-            reason: NetworkDownReason::IpcpRenegotiation,
+            reason: NetworkDownReason::NcpRenegotiation,
             ..
         }
     ));

@@ -9,7 +9,7 @@
 mod peer;
 
 use bng_pppoe::DropReason;
-use bng_pppoe::codec::{ControlPacket, Options, Tags, frame, pap};
+use bng_pppoe::codec::{ControlPacket, Options, Tags, frame, nd, pap};
 use bng_wire::pppoe::protocol;
 use peer::*;
 use proptest::prelude::*;
@@ -17,8 +17,12 @@ use proptest::prelude::*;
 /// A client with its network up, and every frame it may send then.
 fn frames_of_a_live_client() -> (World, Client, Vec<(&'static str, Vec<u8>)>) {
     let mut world = World::new(config());
+    world.grant = dual_stack();
     let mut client = Client::new(1);
+    client.interface_id = Some(9);
     client.dial(&mut world);
+    let source = nd::link_local(9);
+    let ours = nd::link_local(record_of(&world).interface_ids.unwrap().ours);
     let echo = client.magic.to_be_bytes();
     let frames = vec![
         ("PADI", client.padi()),
@@ -31,9 +35,19 @@ fn frames_of_a_live_client() -> (World, Client, Vec<(&'static str, Vec<u8>)>) {
         ("PAP Authenticate-Request", client.pap(1)),
         ("IPCP Configure-Request", client.ipcp_request()),
         ("IPCP Terminate-Request", client.ipcp(5, 1, &[])),
+        ("IPv6CP Configure-Request", client.ipv6cp_request()),
+        ("IPv6CP Terminate-Request", client.ipv6cp(5, 1, &[])),
         (
-            "IPv6CP Configure-Request",
-            client.ppp(protocol::IPV6CP, &[1, 1, 0, 4]),
+            "router solicitation",
+            client.ppp(protocol::IPV6, &nd::router_solicitation(source)),
+        ),
+        (
+            "neighbour solicitation",
+            client.ppp(protocol::IPV6, &nd::neighbour_solicitation(source, ours)),
+        ),
+        (
+            "CCP Configure-Request",
+            client.ppp(protocol::CCP, &[1, 1, 0, 4]),
         ),
     ];
     (world, client, frames)
@@ -51,13 +65,17 @@ fn length_fields(bytes: &[u8]) -> Vec<(usize, usize)> {
         }
         return fields;
     }
+    if bytes[20..22] == protocol::IPV6.to_be_bytes() {
+        fields.push((26, 2));
+        return fields;
+    }
     fields.push((24, 2));
     match (u16::from_be_bytes([bytes[20], bytes[21]]), bytes[22]) {
         (protocol::PAP, _) => {
             fields.push((26, 1));
             fields.push((27 + usize::from(bytes[26]), 1));
         }
-        (protocol::LCP | protocol::IPCP, 1) => {
+        (protocol::LCP | protocol::IPCP | protocol::IPV6CP, 1) => {
             let mut at = 26;
             while at + 2 <= end {
                 fields.push((at + 1, 1));
@@ -142,6 +160,7 @@ proptest! {
     #[test]
     fn parsers_take_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = frame::parse(&bytes);
+        let _ = nd::parse(&bytes);
         if let Ok(tags) = Tags::parse(&bytes) {
             let total: usize = tags.iter().map(|t| t.value.len() + 4).sum();
             prop_assert!(total <= bytes.len());

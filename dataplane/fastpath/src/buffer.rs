@@ -14,6 +14,9 @@ pub trait PacketBuf {
     /// Index (among all ports) of the port the frame was received on; kept by a hand-over.
     fn port(&self) -> u8;
 
+    /// Sets what [`Self::port`] says.
+    fn set_port(&mut self, port: u8);
+
     /// Removes `len` bytes at the front. `len` is at most the length of [`Self::data`].
     fn trim_front(&mut self, len: usize);
 

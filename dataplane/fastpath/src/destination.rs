@@ -1,7 +1,10 @@
 //! Stage: may a packet go to this destination, and what is it to us?
 
-use bng_shm::{Counter, PoolRange, Pools, RangeKind, Reader};
+use std::net::Ipv4Addr;
 
+use bng_shm::{Counter, PoolRange, Pools, PortAddresses, RangeKind, Reader};
+
+use crate::ports::MAX_PORTS;
 use crate::verdict::{Step, Verdict, drop};
 
 /// The address ranges, found by the first octet: nearly every address on the internet shares it with none of ours,
@@ -10,6 +13,21 @@ use crate::verdict::{Step, Verdict, drop};
 pub(crate) struct Ranges {
     pools: Pools,
     by_octet: [Octet; 256],
+    /// Whether [`Ranges::special`] can find something for an address with this first octet.
+    special_octet: [bool; 256],
+    /// The kernel's addresses on the ports.
+    port_ips: Vec<u32>,
+}
+
+/// What makes an address no ordinary one of the internet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Special {
+    /// No host's: group, loopback, "this network" or reserved.
+    Invalid,
+    /// Of a NAT pool or a subscriber pool.
+    Pool,
+    /// The kernel's on a core port.
+    Gateway,
 }
 
 /// Which ranges have addresses with a certain first octet.
@@ -26,8 +44,15 @@ impl Default for Ranges {
         Self {
             pools: Pools::default(),
             by_octet: [Octet::None; 256],
+            special_octet: std::array::from_fn(is_invalid_octet),
+            port_ips: Vec::new(),
         }
     }
+}
+
+/// 0/8, 127/8, 224/4 (multicast) and 240/4 with the limited broadcast (RFC 1812 section 5.3.7, RFC 6890).
+const fn is_invalid_octet(first: usize) -> bool {
+    first == 0 || first == 127 || first >= 224
 }
 
 impl Ranges {
@@ -50,6 +75,41 @@ impl Ranges {
                 };
             }
         }
+        self.port_ips = (0..MAX_PORTS as u8)
+            .filter_map(|port| self.pools.port_addresses(port).ipv4)
+            .map(Ipv4Addr::to_bits)
+            .collect();
+        self.special_octet = std::array::from_fn(|at| {
+            let is_ports = |ip: &u32| (ip >> 24) as usize == at;
+            is_invalid_octet(at)
+                || self.by_octet.get(at) != Some(&Octet::None)
+                || self.port_ips.iter().any(is_ports)
+        });
+    }
+
+    /// The kernel's addresses of a port, by its index among all ports.
+    pub(crate) fn port_addresses(&self, port: u8) -> PortAddresses {
+        self.pools.port_addresses(port)
+    }
+
+    /// An address that is certainly not [`Self::special`], told by its first octet.
+    #[inline(always)]
+    pub(crate) fn is_ordinary(&self, address: u32) -> bool {
+        self.special_octet.get((address >> 24) as usize) == Some(&false)
+    }
+
+    /// What is special about an address.
+    #[inline(never)]
+    pub(crate) fn special(&self, address: u32) -> Option<Special> {
+        if is_invalid_octet((address >> 24) as usize) {
+            Some(Special::Invalid)
+        } else if self.find(address).is_some() {
+            Some(Special::Pool)
+        } else if self.port_ips.contains(&address) {
+            Some(Special::Gateway)
+        } else {
+            None
+        }
     }
 
     /// The range an address lies in.
@@ -67,17 +127,17 @@ impl Ranges {
     }
 }
 
-/// Upstream: no group, loopback, "this network" or reserved address, and none of our own pools.
+/// Upstream: no group, loopback, "this network" or reserved address, none of our own pools, and none of the kernel's.
 #[inline(always)]
 pub(crate) fn upstream(ranges: &Ranges, dst: u32) -> Step<()> {
-    // 0/8, 127/8, 224/4 (multicast) and 240/4 with the limited broadcast (RFC 1812 section 5.3.7, RFC 6890).
-    let top = dst >> 24;
-    if top == 0 || top == 127 || top >= 224 {
-        return drop(Counter::DestinationInvalid);
+    if ranges.is_ordinary(dst) {
+        return Ok(());
     }
-    match ranges.find(dst) {
+    match ranges.special(dst) {
         None => Ok(()),
-        Some(_) => drop(Counter::DestinationSubscriber),
+        Some(Special::Invalid) => drop(Counter::DestinationInvalid),
+        Some(Special::Pool) => drop(Counter::DestinationSubscriber),
+        Some(Special::Gateway) => drop(Counter::DestinationGateway),
     }
 }
 

@@ -4,15 +4,21 @@
 //! rewrites.
 
 use bng_shm::{BlockOwner, Counter, PoolRange, RangeKind, Reverse, SessionLine, SlotIndex};
+use bng_wire::l4::tcp_flag::SYN;
+use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::{Burst, Facts};
 use crate::flow::{self, Direction, Flow};
+use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
 use crate::ports::Port;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
-use crate::{classify, destination, encap, nat44, session, ttl, usual};
+use crate::{
+    classify, destination, encap, filter, fragment, icmp_reply, mss, nat44, policy, session,
+    source_check, ttl, usual,
+};
 
 /// Bits of a session's generation an owner word keeps.
 const OWNER_GENERATION: u32 = 0x7fff_ffff;
@@ -36,7 +42,11 @@ enum Target {
     /// An address of a NAT pool, by its dense index.
     Nat { address_index: u16, flow: Flow },
     /// A routed subscriber's address.
-    Routed(BlockOwner),
+    Routed {
+        owner: BlockOwner,
+        /// TCP control bits; 0 for other protocols.
+        tcp_flags: u8,
+    },
 }
 
 impl Arrival {
@@ -92,11 +102,12 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()
     {
         place.packet = packet;
         let range = destination::downstream(&stages.ranges, packet.dst, buf.port())?;
+        source_check::downstream(&stages.ranges, packet.src)?;
         if range.kind == RangeKind::Nat {
             nat_target(stages, range, flow, place);
             return Ok(());
         }
-        return routed_target(stages, range, place);
+        return routed_target(stages, range, flow.tcp_flags, place);
     }
     parse_any(stages, buf, port, place)
 }
@@ -113,12 +124,14 @@ fn parse_any<B: PacketBuf>(stages: &Stages, buf: &B, port: &Port, place: &mut Ar
     };
     place.packet = packet;
     let range = destination::downstream(&stages.ranges, packet.dst, buf.port())?;
-    if range.kind != RangeKind::Nat {
-        return routed_target(stages, range, place);
-    }
+    source_check::downstream(&stages.ranges, packet.src)?;
     let bytes = bytes.get(..usize::from(packet.len)).unwrap_or(&[]);
-    let flow = flow::parse(bytes, &packet, Direction::Downstream).map_err(Verdict::Drop)?;
-    nat_target(stages, range, flow, place);
+    let flow = flow::parse(bytes, &packet, Direction::Downstream);
+    if range.kind != RangeKind::Nat {
+        let tcp_flags = flow.map_or(0, |flow| flow.tcp_flags);
+        return routed_target(stages, range, tcp_flags, place);
+    }
+    nat_target(stages, range, flow.map_err(Verdict::Drop)?, place);
     Ok(())
 }
 
@@ -139,14 +152,19 @@ fn nat_target(stages: &Stages, range: &PoolRange, flow: Flow, place: &mut Arriva
 
 /// The destination is a routed subscriber's address in `range`.
 #[inline(never)]
-fn routed_target(stages: &Stages, range: &PoolRange, place: &mut Arrival) -> Step<()> {
+fn routed_target(
+    stages: &Stages,
+    range: &PoolRange,
+    tcp_flags: u8,
+    place: &mut Arrival,
+) -> Step<()> {
     match stages
         .shm
         .reader()
         .framed_owner(range, place.packet.dst.into())
     {
         Some(owner) => {
-            place.target = Target::Routed(owner);
+            place.target = Target::Routed { owner, tcp_flags };
             Ok(())
         }
         None => drop(Counter::SessionUnknown),
@@ -180,7 +198,7 @@ fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
                 .entry
                 .map_or_else(|| drop(missing), |entry| Ok(entry.slot))?
         }
-        Target::Routed(owner) => owner.slot,
+        Target::Routed { owner, .. } => owner.slot,
     };
     let unknown = place.target.unknown();
     session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)?;
@@ -193,16 +211,21 @@ impl Target {
     const fn unknown(&self) -> Counter {
         match self {
             Self::Nat { .. } => Counter::NatNoMapping,
-            Self::Routed(_) => Counter::SessionUnknown,
+            Self::Routed { .. } => Counter::SessionUnknown,
         }
     }
 }
 
-/// Pass 3: session, TTL, size, NAT, encapsulation, counters; returns the egress port.
+/// Pass 3: session, policy, filter, TTL, size, policer, NAT, MSS, encapsulation, counters; returns the egress port.
 #[inline(always)]
 fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> Step<u8> {
     let Stages {
-        shm, ports, nat, ..
+        shm,
+        ports,
+        nat,
+        filters,
+        now_ns,
+        ..
     } = stages;
     let Arrival {
         packet,
@@ -215,14 +238,38 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
     let Some((port, own)) = ports.of_access_index(slot.access_port()) else {
         return drop(unknown);
     };
-    if let Target::Routed(owner) = target {
-        routed(&session, owner, packet)?;
-    }
     session::open(&session)?;
-    ttl::left(packet)?;
-    if packet.len > session.mtu() {
-        return drop(Counter::PacketTooBig);
+    source_check::addressed(&session)?;
+    let (tcp_flags, inside_port) = match (target, place.entry) {
+        (
+            Target::Nat {
+                address_index,
+                flow,
+            },
+            Some(entry),
+        ) => {
+            nat.leads_to(&session, *address_index, flow, entry)?;
+            (flow.tcp_flags, Some(entry.inside_port))
+        }
+        (Target::Nat { .. }, None) => return drop(unknown),
+        (Target::Routed { owner, tcp_flags }, _) => {
+            routed(&session, owner, packet)?;
+            (*tcp_flags, None)
+        }
+    };
+    let policy = policy::of(shm.reader(), &session)?;
+    filter::downstream(filters, &policy, packet, buf.data(), inside_port)?;
+    if ttl::left(packet).is_err() {
+        let (error, reason) = (Error::TimeExceeded, Counter::TtlExpired);
+        return Err(refuse(stages, buf, packet, &session, error, reason));
     }
+    let mtu = session.mtu();
+    let is_oversized = packet.len > mtu;
+    if is_oversized && packet.dont_fragment() {
+        let (error, reason) = (Error::FragmentationNeeded { mtu }, Counter::PacketTooBig);
+        return Err(refuse(stages, buf, packet, &session, error, reason));
+    }
+    policy::police_down(shm, *slot, policy.down(), packet.len, *now_ns)?;
     let Some((ip, l4)) = packet.parts(buf.data_mut()) else {
         return drop(Counter::Ipv4Truncated);
     };
@@ -235,7 +282,7 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
         Some(entry),
     ) = (target, place.entry)
     {
-        nat.inside(shm, &session, *address_index, flow, entry)?;
+        nat.arrived(shm, *address_index, flow, entry);
         let inside = session.framed_ip();
         let rewritten = nat44::rewrite(
             ip,
@@ -248,9 +295,46 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
         changed = changed.and(rewritten);
     }
     ip.checksum.set(changed.apply(ip.checksum.get()));
-    encap::access(buf, packet, &session, *slot, own.mac)?;
+    if tcp_flags & SYN != 0
+        && policy.mss_clamp()
+        && mss::clamp(l4, mtu.saturating_sub(mss::HEADERS_V4))
+    {
+        shm.count(Counter::MssClamped, 1);
+    }
+    encap::access(
+        buf,
+        protocol::IPV4,
+        packet.extent(),
+        &session,
+        *slot,
+        own.mac,
+    )?;
     shm.count_down(*slot, u64::from(packet.len));
+    if is_oversized {
+        let counter = Counter::ForwardedDownstream;
+        return Err(fragment::later(stages, counter, port, mtu));
+    }
     Ok(port)
+}
+
+/// Tells the sender why its packet does not get to the subscriber. A port without an address of its own answers from the
+/// packet's NAT address or, to a routed subscriber, from the session's gateway address.
+#[cold]
+#[inline(never)]
+fn refuse<B: PacketBuf>(
+    stages: &mut Stages,
+    buf: &mut B,
+    packet: &Packet,
+    session: &SessionLine,
+    error: Error,
+    reason: Counter,
+) -> Verdict {
+    let instead = if session.nat().is_some() {
+        packet.dst
+    } else {
+        session.gateway_ip()
+    };
+    icmp_reply::to_core(stages, buf, packet, instead, error, reason)
 }
 
 /// A routed address leads to the session it was given to, and to no later one in the same slot.

@@ -2,25 +2,28 @@
 
 use bng_shm::{Counter, SessionLine, SlotIndex, Vlans};
 use bng_wire::ethernet::{self, ETH_LEN, ethertype};
-use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN, protocol};
+use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN};
 use bng_wire::{MacAddr, VlanStack, VlanTag};
 
 use crate::buffer::PacketBuf;
-use crate::ip::Packet;
 use crate::ports::SourceAndType;
 use crate::verdict::{Step, drop};
 
+/// Where an IP packet lies in its frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Offset of the IP header.
+    pub(crate) l3: u16,
+    /// Length of the packet, bytes.
+    pub(crate) len: u16,
+}
+
 /// Towards the core: PPPoE, PPP and tags give way to a plain Ethernet header; padding is cut off.
 #[inline(always)]
-pub(crate) fn core<B: PacketBuf>(
-    buf: &mut B,
-    packet: &Packet,
-    dst: [u8; 8],
-    source: SourceAndType,
-) {
+pub(crate) fn core<B: PacketBuf>(buf: &mut B, extent: Extent, dst: [u8; 8], source: SourceAndType) {
     // A session frame has at least 22 bytes in front of the packet, so the new header always fits.
-    buf.trim_front(usize::from(packet.l3).saturating_sub(ETH_LEN));
-    buf.truncate(ETH_LEN + usize::from(packet.len));
+    buf.trim_front(usize::from(extent.l3).saturating_sub(ETH_LEN));
+    buf.truncate(ETH_LEN + usize::from(extent.len));
     if let Some(header) = buf.data_mut().first_chunk_mut::<ETH_LEN>() {
         // Two words that overlap: the second goes over the end of the first.
         if let Some(first) = header.first_chunk_mut() {
@@ -53,34 +56,44 @@ fn tags(vlans: &Vlans) -> VlanStack {
     }
 }
 
-/// Towards the subscriber: Ethernet, tags, PPPoE and PPP in front of the packet; padding is cut off.
+/// Towards the subscriber: Ethernet, tags, PPPoE and PPP in front of the packet of this PPP protocol; padding is cut off.
 #[inline(always)]
 pub(crate) fn access<B: PacketBuf>(
     buf: &mut B,
-    packet: &Packet,
+    protocol: u16,
+    extent: Extent,
     session: &SessionLine,
     slot: SlotIndex,
     own_mac: MacAddr,
 ) -> Step<()> {
     let vlans = session.vlans();
     if vlans.s_vlan.is_none() {
-        return put(buf, packet, session, slot, own_mac, &VlanStack::UNTAGGED);
+        return put(
+            buf,
+            protocol,
+            extent,
+            session,
+            slot,
+            own_mac,
+            &VlanStack::UNTAGGED,
+        );
     }
-    put(buf, packet, session, slot, own_mac, &tags(&vlans))
+    put(buf, protocol, extent, session, slot, own_mac, &tags(&vlans))
 }
 
 #[inline(always)]
 fn put<B: PacketBuf>(
     buf: &mut B,
-    packet: &Packet,
+    protocol: u16,
+    extent: Extent,
     session: &SessionLine,
     slot: SlotIndex,
     own_mac: MacAddr,
     tags: &VlanStack,
 ) -> Step<()> {
     let header = ETH_LEN + tags.wire_len() + PPPOE_LEN + PPP_LEN;
-    let len = usize::from(packet.len);
-    if !buf.prepend(header.saturating_sub(usize::from(packet.l3))) {
+    let len = usize::from(extent.len);
+    if !buf.prepend(header.saturating_sub(usize::from(extent.l3))) {
         return drop(Counter::HeadroomMissing);
     }
     buf.truncate(header + len);
@@ -88,6 +101,6 @@ fn put<B: PacketBuf>(
     let client = MacAddr(session.client_mac());
     ethernet::write(data, client, own_mac, tags, ethertype::PPPOE_SESSION)
         .and_then(|at| data.get_mut(at..))
-        .and_then(|rest| pppoe::write_session(rest, slot.session_id(), protocol::IPV4, len))
+        .and_then(|rest| pppoe::write_session(rest, slot.session_id(), protocol, len))
         .map_or_else(|| drop(Counter::HeadroomMissing), |_| Ok(()))
 }

@@ -1,4 +1,4 @@
-//! The route look-up the stages need.
+//! The route look-ups the stages need.
 
 /// An IPv4 longest-prefix-match table whose values are next-hop indices
 /// ([`bng_shm::NextHopId`]); 0 means "no route".
@@ -7,4 +7,12 @@ pub trait Fib4 {
     ///
     /// `out` has the length of `dst`; every element is stored.
     fn lookup(&self, dst: &[u32], out: &mut [u64]);
+}
+
+/// As [`Fib4`], for IPv6.
+pub trait Fib6 {
+    /// Looks up a burst of destination addresses (as they stand in the header), at most [`crate::BURST`].
+    ///
+    /// `out` has the length of `dst`; every element is stored.
+    fn lookup6(&self, dst: &[[u8; 16]], out: &mut [u64]);
 }

@@ -1,6 +1,6 @@
 //! Stage: packets to the gateway's own address on the session.
 
-use bng_shm::{Counter, SlotIndex};
+use bng_shm::{Counter, PolicyLine, SlotIndex};
 use bng_wire::checksum::{Delta, checksum};
 use bng_wire::ipv4::{IPV4_MIN_LEN, protocol};
 use bng_wire::l4::icmp_type;
@@ -8,6 +8,7 @@ use bng_wire::{EthHdr, IcmpHdr, Ipv4Hdr, MacAddr};
 use zerocopy::FromBytes;
 
 use crate::ip::Packet;
+use crate::policy;
 use crate::rate::RateLimit;
 use crate::verdict::{Step, Verdict, drop};
 use crate::worker::Stages;
@@ -16,7 +17,7 @@ use crate::worker::Stages;
 const OWN_TTL: u8 = 64;
 
 /// A packet to the gateway's address on a session: an ICMP echo request becomes its reply (RFC 792), rate-limited per
-/// worker; everything else is dropped.
+/// worker; everything else is dropped. The policers of both directions meter it.
 ///
 /// The reply keeps the frame's tags and PPPoE header; it leaves on `port`, where it came in.
 #[cold]
@@ -26,11 +27,14 @@ pub(crate) fn answer(
     slot: SlotIndex,
     packet: &Packet,
     port: u8,
+    policy: &PolicyLine,
 ) -> Step<()> {
-    let now_ms = stages.now_ms;
+    let (now_ms, now_ns) = (stages.now_ms, stages.now_ns);
+    policy::police_up(&stages.shm, slot, policy.up(), packet.len, now_ns)?;
     let (own, _) = stages.ports.access(port)?;
     let own_mac = own.mac;
     echo(frame, packet, &mut stages.echo_limit, now_ms, own_mac)?;
+    policy::police_down(&stages.shm, slot, policy.down(), packet.len, now_ns)?;
     stages.shm.count_up(slot, u64::from(packet.len), now_ms);
     stages.shm.count_down(slot, u64::from(packet.len));
     stages.shm.count(Counter::EchoAnswered, 1);

@@ -1,9 +1,11 @@
 //! The IPv4 header check both directions share, and its drop reasons.
 
 use bng_shm::Counter;
-use bng_wire::ipv4::{self, FLAG_MF, IPV4_MIN_LEN, OFFSET_MASK};
+use bng_wire::ipv4::{self, FLAG_DF, FLAG_MF, IPV4_MIN_LEN, OFFSET_MASK};
 use bng_wire::{Ipv4Error, Ipv4Hdr, ipv4::Ipv4};
 use zerocopy::FromBytes;
+
+use crate::encap::Extent;
 
 /// The facts of a checked IPv4 packet without options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,10 +57,25 @@ impl Packet {
         Ipv4Hdr::mut_from_prefix(bytes).ok()
     }
 
+    /// Where it lies.
+    #[inline(always)]
+    pub(crate) fn extent(&self) -> Extent {
+        Extent {
+            l3: self.l3,
+            len: self.len,
+        }
+    }
+
     /// Any part of a fragmented datagram.
     #[inline(always)]
     pub(crate) fn is_fragment(&self) -> bool {
         self.frag & (FLAG_MF | OFFSET_MASK) != 0
+    }
+
+    /// It must not be fragmented.
+    #[inline(always)]
+    pub(crate) fn dont_fragment(&self) -> bool {
+        self.frag & FLAG_DF != 0
     }
 
     /// A fragment without the transport header.

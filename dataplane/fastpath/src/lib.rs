@@ -1,10 +1,10 @@
 //! The packet stages, upstream and downstream, free of DPDK and of unsafe code.
 //!
 //! ```text
-//!  upstream    classify -> decap -> session -> source_check -> gateway -> destination -> ttl
-//!  (access)             -> route -> nat44 -> encap -> core port
-//!  downstream  classify -> destination -> nat44 -> session -> ttl -> nat44 -> encap -> access port
-//!  (core)
+//!  upstream    classify -> decap -> session (-> punt_limit) -> policy -> source_check -> filter -> gateway
+//!  (access)             -> destination -> ttl -> route -> policer -> nat44 -> mss -> encap (-> fragment) -> core port
+//!  downstream  classify -> destination -> source_check -> nat44 -> session -> policy -> filter -> ttl
+//!  (core)               -> policer -> nat44 -> mss -> encap (-> fragment) -> access port
 //! ```
 //!
 //! One file per stage; [`upstream`](FastPath::upstream) and [`downstream`](FastPath::downstream) work on bursts, a
@@ -25,15 +25,21 @@ mod destination;
 mod downstream;
 mod encap;
 mod fib;
+mod filter;
 mod flow;
+pub mod fragment;
 mod gateway;
 mod icmp_error;
+mod icmp_reply;
 mod ip;
+mod mss;
 mod nat44;
 mod nat_age;
 mod nat_port;
 mod nat_table;
+mod policy;
 mod ports;
+mod punt_limit;
 mod rate;
 mod resolve;
 mod route;
@@ -48,7 +54,7 @@ mod verdict;
 mod worker;
 
 pub use buffer::{BURST, PacketBuf};
-pub use fib::Fib4;
+pub use fib::{Fib4, Fib6};
 pub use nat_age::NatTimers;
 pub use ports::{MAX_ACCESS_PORTS, MAX_PORTS, Port, PortRole};
 pub use verdict::{Origin, Punt, Verdict};

@@ -182,12 +182,10 @@ impl Nat {
         drop(Counter::NatBlockExhausted)
     }
 
-    /// Checks that a reverse entry read at (`address_index`, the flow's protocol and port) leads to this live
-    /// session, and notes what a packet from the core changes. Inbound packets do not refresh (RFC 4787 REQ-6).
+    /// Checks that a reverse entry read at (`address_index`, the flow's protocol and port) leads to this live session.
     #[inline(always)]
-    pub(crate) fn inside(
+    pub(crate) fn leads_to(
         &self,
-        shm: &mut Worker,
         session: &SessionLine,
         address_index: u16,
         flow: &Flow,
@@ -202,6 +200,18 @@ impl Nat {
         {
             return drop(Counter::NatNoMapping);
         }
+        Ok(())
+    }
+
+    /// Notes what a packet from the core changes. Inbound packets do not refresh (RFC 4787 REQ-6).
+    #[inline(always)]
+    pub(crate) fn arrived(
+        &self,
+        shm: &mut Worker,
+        address_index: u16,
+        flow: &Flow,
+        entry: Reverse,
+    ) {
         if !flow.is_error {
             let closing = entry.closing || flow.tcp_flags & (FIN | RST) != 0;
             if !entry.inbound_seen || closing != entry.closing {
@@ -213,7 +223,6 @@ impl Nat {
                 shm.set_reverse(address_index, flow.protocol, flow.port, Some(entry));
             }
         }
-        Ok(())
     }
 }
 

@@ -1,13 +1,13 @@
 //! Stage: from the FIB's answer to a port and a MAC address.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use bng_shm::{Adjacency, Counter, NextHopId, Worker};
 
 use crate::ip::Packet;
 use crate::ports::Ports;
 use crate::resolve::Resolver;
-use crate::verdict::{Step, Verdict, drop};
+use crate::verdict::{Step, Verdict};
 
 /// Where a packet leaves.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +16,8 @@ pub(crate) struct Egress {
     pub(crate) port: u8,
     /// The next hop's MAC address and two bytes without meaning.
     pub(crate) dst: [u8; 8],
+    /// Largest IP packet the port sends, bytes.
+    pub(crate) mtu: u16,
 }
 
 /// Resolves a FIB answer for `packet`. An unresolved next hop is asked for, rate-limited.
@@ -31,21 +33,20 @@ pub(crate) fn egress(
     // A value beyond 32 bits is none of ours.
     let hop = NextHopId(u32::try_from(answer).unwrap_or(0));
     let Some((port, dst)) = shm.reader().neighbour(hop) else {
-        return Err(unreachable(shm, resolver, hop, packet, now_ms));
+        let destination = Ipv4Addr::from_bits(packet.dst).into();
+        return Err(unreachable(shm, resolver, hop, destination, now_ms));
     };
-    if packet.len > ports.core(port)?.mtu {
-        return drop(Counter::PacketTooBig);
-    }
-    Ok(Egress { port, dst })
+    let mtu = ports.core(port)?.mtu;
+    Ok(Egress { port, dst, mtu })
 }
 
-/// What becomes of a packet whose next hop is no neighbour with a known address.
+/// What becomes of a packet to `destination` whose next hop is no neighbour with a known address.
 #[cold]
-fn unreachable(
+pub(crate) fn unreachable(
     shm: &mut Worker,
     resolver: &mut Resolver,
     hop: NextHopId,
-    packet: &Packet,
+    destination: IpAddr,
     now_ms: u64,
 ) -> Verdict {
     Verdict::Drop(match shm.reader().adjacency(hop) {
@@ -58,7 +59,7 @@ fn unreachable(
             Counter::NeighbourUnresolved
         }
         Adjacency::Connected { port } => {
-            resolver.ask(shm, port, Ipv4Addr::from_bits(packet.dst).into(), now_ms);
+            resolver.ask(shm, port, destination, now_ms);
             Counter::NeighbourUnresolved
         }
         // It has become one since the caller looked; the next packet finds it.

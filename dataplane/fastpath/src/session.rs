@@ -36,14 +36,12 @@ pub(crate) fn live(reader: &Reader, slot: SlotIndex, unknown: Counter) -> Step<S
     }
 }
 
-/// The sender of a frame, to compare with a session's: client MAC, S-VLAN and C-VLAN.
+/// The sender of a frame, to compare with a session's: client MAC, S-VLAN and C-VLAN. A tag with VID 0 carries a priority
+/// and names no VLAN (IEEE 802.1Q): it is passed over.
 #[inline(always)]
 pub(crate) fn sender(link: &EthFrame) -> Sender {
-    Sender::new(
-        link.src.0,
-        link.tags.outer().map(VlanTag::vid),
-        link.tags.inner().map(VlanTag::vid),
-    )
+    let mut vlans = link.tags.iter().map(VlanTag::vid).filter(|vid| *vid != 0);
+    Sender::new(link.src.0, vlans.next(), vlans.next())
 }
 
 /// Data passes only while the network phase is open.
@@ -52,5 +50,38 @@ pub(crate) fn open(session: &SessionLine) -> Step<()> {
     match session.state() {
         Some(SessionState::Forwarding) => Ok(()),
         _ => drop(Counter::SessionNotOpen),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bng_wire::ethernet::{self, ethertype};
+    use bng_wire::{MacAddr, VlanStack};
+
+    #[test]
+    fn a_priority_tag_is_no_vlan() {
+        let tag = |vid: u16| VlanTag {
+            tpid: ethertype::VLAN,
+            tci: 0x6000 | vid,
+        };
+        for (tags, vlans) in [
+            (VlanStack::single(tag(0)), (None, None)),
+            (VlanStack::single(tag(7)), (Some(7), None)),
+            (VlanStack::double(tag(0), tag(7)), (Some(7), None)),
+            (VlanStack::double(tag(7), tag(0)), (Some(7), None)),
+            (VlanStack::double(tag(0), tag(0)), (None, None)),
+            (VlanStack::double(tag(7), tag(9)), (Some(7), Some(9))),
+        ] {
+            let mut frame = [0; 64];
+            let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+            ethernet::write(&mut frame, mac, mac, &tags, ethertype::PPPOE_SESSION).unwrap();
+            let (link, _) = ethernet::split(&frame).unwrap();
+            assert_eq!(
+                sender(&link),
+                Sender::new(mac.0, vlans.0, vlans.1),
+                "{tags:?}"
+            );
+        }
     }
 }

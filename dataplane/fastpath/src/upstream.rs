@@ -3,8 +3,9 @@
 //! Pass 1 parses and prefetches the session and the NAT bucket, pass 2 checks and prefetches the counters, the route
 //! look-up takes the whole burst at once, pass 3 rewrites.
 
-use bng_shm::{Counter, PortBlock, RangeKind, Sender, SlotIndex};
+use bng_shm::{Counter, Meter, PortBlock, RangeKind, Sender, SlotIndex};
 use bng_wire::checksum::Delta;
+use bng_wire::l4::tcp_flag::SYN;
 use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
@@ -12,12 +13,14 @@ use crate::burst::{Burst, Facts};
 use crate::destination::Ranges;
 use crate::fib::Fib4;
 use crate::flow::{self, Direction, Flow};
+use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
 use crate::ports::Port;
-use crate::verdict::{Origin, Punt, Step, Verdict, drop};
+use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
-    classify, decap, destination, encap, gateway, nat44, route, session, source_check, ttl, usual,
+    classify, decap, destination, encap, filter, fragment, gateway, icmp_reply, mss, nat44, policy,
+    punt_limit, route, session, source_check, ttl, usual,
 };
 
 /// The facts of one frame.
@@ -41,6 +44,10 @@ pub(crate) struct Frame {
     // From here on: pass 2.
     generation: u32,
     nat: Option<PortBlock>,
+    /// The upstream policer.
+    meter: Meter,
+    /// Largest MSS of a SYN; 0 when there is nothing to lower.
+    mss: u16,
 }
 
 impl Frame {
@@ -57,6 +64,11 @@ impl Frame {
         home: 0,
         generation: 0,
         nat: None,
+        meter: Meter {
+            cost: 0,
+            burst_ns: 0,
+        },
+        mss: 0,
     };
 }
 
@@ -166,7 +178,7 @@ fn packet(stages: &Stages, payload: &[u8], l3: usize, frame: &mut Frame) {
     }
 }
 
-/// Pass 2: session, source address, gateway, destination, TTL; prefetches the counters.
+/// Pass 2: session, policy, source address, filter, gateway, destination, TTL; prefetches the counters.
 #[inline(always)]
 fn check<B: PacketBuf>(
     stages: &mut Stages,
@@ -190,27 +202,46 @@ fn check<B: PacketBuf>(
     // Network protocols are data; whatever else PPP carries is the control plane's, to answer or to reject.
     let generation = session.generation();
     if !matches!(frame.protocol, protocol::IPV4 | protocol::IPV6) {
-        stages.shm.seen_up(slot, stages.now_ms);
-        return Err(Verdict::Punt(Punt::Ppp { slot, generation }));
+        return Err(punt_limit::ppp(stages, slot, generation));
     }
     session::open(&session)?;
+    source_check::addressed(&session)?;
     if let Some(defect) = frame.packet_defect {
         return drop(defect);
     }
     let packet = &frame.packet;
-    source_check::framed(&session, packet)?;
-    if packet.dst == session.gateway_ip() {
-        return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port);
+    let policy = policy::of(stages.shm.reader(), &session)?;
+    source_check::upstream(&stages.ranges, &session, &policy, packet)?;
+    filter::upstream(&stages.filters, &policy, packet, buf.data())?;
+    let gateway = session.gateway_ip();
+    if packet.dst == gateway {
+        return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port, &policy);
     }
     destination::upstream(&stages.ranges, packet.dst)?;
-    ttl::left(packet)?;
+    if ttl::left(packet).is_err() {
+        let (error, reason) = (Error::TimeExceeded, Counter::TtlExpired);
+        let at = (slot, gateway);
+        return Err(icmp_reply::to_subscriber(
+            stages, buf, packet, at, error, reason,
+        ));
+    }
     stages.nat.table.prefetch(frame.home);
     frame.generation = generation;
     frame.nat = session.nat();
+    if frame.nat.is_none() {
+        routed(&stages.ranges, session.framed_ip())?;
+    }
+    frame.meter = policy.up();
+    frame.mss = match frame.flow_defect {
+        None if frame.flow.tcp_flags & SYN != 0 && policy.mss_clamp() => {
+            session.mtu().saturating_sub(mss::HEADERS_V4)
+        }
+        _ => 0,
+    };
     Ok(())
 }
 
-/// Pass 3: next hop, NAT, TTL, new header, counters; returns the egress port.
+/// Pass 3: next hop, size, policer, NAT, TTL, MSS, new header, counters; returns the egress port.
 #[inline(always)]
 fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer: u64) -> Step<u8> {
     let Stages {
@@ -218,8 +249,8 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
         ports,
         resolver,
         nat,
-        ranges,
         now_ms,
+        now_ns,
         ..
     } = stages;
     let Frame {
@@ -229,7 +260,19 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
         flow,
         ..
     } = frame;
-    let egress = route::egress(shm, ports, resolver, answer, packet, *now_ms)?;
+    let egress = match route::egress(shm, ports, resolver, answer, packet, *now_ms) {
+        Ok(egress) => egress,
+        Err(why) => return Err(unroutable(stages, buf, packet, *slot, why)),
+    };
+    let is_oversized = packet.len > egress.mtu;
+    if is_oversized && packet.dont_fragment() {
+        let error = Error::FragmentationNeeded { mtu: egress.mtu };
+        let reason = Counter::PacketTooBig;
+        return Err(icmp_reply::to_session(
+            stages, buf, packet, *slot, error, reason,
+        ));
+    }
+    policy::police_up(shm, *slot, frame.meter, packet.len, *now_ns)?;
     let Some((ip, l4)) = packet.parts(buf.data_mut()) else {
         return drop(Counter::Ipv4Truncated);
     };
@@ -247,23 +290,46 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
             block.address.to_bits(),
             port,
         );
-    } else {
-        routed(ranges, packet)?;
+    }
+    if frame.mss != 0 && mss::clamp(l4, frame.mss) {
+        shm.count(Counter::MssClamped, 1);
     }
     changed = changed.and(ttl::decrement(ip));
     ip.checksum.set(changed.apply(ip.checksum.get()));
     let Some(source) = ports.ipv4_source(egress.port) else {
         return drop(Counter::NoRoute);
     };
-    encap::core(buf, packet, egress.dst, source);
+    encap::core(buf, packet.extent(), egress.dst, source);
     shm.count_up(*slot, u64::from(packet.len), *now_ms);
+    if is_oversized {
+        let counter = Counter::ForwardedUpstream;
+        return Err(fragment::later(stages, counter, egress.port, egress.mtu));
+    }
     Ok(egress.port)
 }
 
-/// A session without a port block may send from a routed address.
+/// The end of a packet without a next hop. The subscriber is told if there is no way at all.
 #[cold]
-fn routed(ranges: &Ranges, packet: &Packet) -> Step<()> {
-    match ranges.find(packet.src) {
+#[inline(never)]
+fn unroutable<B: PacketBuf>(
+    stages: &mut Stages,
+    buf: &mut B,
+    packet: &Packet,
+    slot: SlotIndex,
+    why: Verdict,
+) -> Verdict {
+    match why {
+        Verdict::Drop(reason @ (Counter::NoRoute | Counter::RouteBlackhole)) => {
+            icmp_reply::to_session(stages, buf, packet, slot, Error::NetUnreachable, reason)
+        }
+        other => other,
+    }
+}
+
+/// A session without a port block may send if its address is a routed one.
+#[cold]
+fn routed(ranges: &Ranges, framed_ip: u32) -> Step<()> {
+    match ranges.find(framed_ip) {
         Some(range) if range.kind == RangeKind::Routed => Ok(()),
         _ => drop(Counter::NatNone),
     }

@@ -13,6 +13,14 @@ pub enum Verdict {
         /// Egress port.
         port: u8,
     },
+    /// As [`Verdict::Forward`], in fragments: the packet is larger than `mtu` and may be fragmented
+    /// ([`crate::fragment::split`]).
+    Fragment {
+        /// Egress port.
+        port: u8,
+        /// Largest IP packet that may be sent, bytes.
+        mtu: u16,
+    },
     /// Give the unchanged frame to the control plane.
     Punt(Punt),
     /// Give the unchanged frame to the kernel's TAP twin of this core port.

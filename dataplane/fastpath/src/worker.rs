@@ -1,18 +1,19 @@
 //! One worker's fast path.
 
-use bng_shm::{Counter, Worker};
+use bng_shm::{Counter, Meter, Worker};
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::Burst;
 use crate::destination::Ranges;
-use crate::fib::Fib4;
+use crate::fib::{Fib4, Fib6};
+use crate::filter::Filters;
 use crate::nat_age::NatTimers;
 use crate::nat44::Nat;
 use crate::ports::{Port, Ports};
 use crate::rate::RateLimit;
 use crate::resolve::Resolver;
 use crate::verdict::{Origin, Verdict};
-use crate::{downstream, upstream};
+use crate::{downstream, punt_limit, upstream};
 
 /// What a worker is started with.
 #[derive(Debug, Clone)]
@@ -27,6 +28,10 @@ pub struct Settings {
     pub echo_per_second: u32,
     /// Requests to resolve a neighbour per second.
     pub resolve_per_second: u32,
+    /// PPP control frames of one session punted per second, and at once; 0 for no limit.
+    pub punts_per_second: u32,
+    /// ICMP and ICMPv6 errors sent per second.
+    pub icmp_errors_per_second: u32,
     /// Secret of the mapping table's hash and of the port choice; random, new at every start.
     pub seed: u64,
 }
@@ -48,6 +53,9 @@ pub(crate) struct Stages {
     pub(crate) nat: Nat,
     pub(crate) echo_limit: RateLimit,
     pub(crate) resolver: Resolver,
+    pub(crate) filters: Filters,
+    pub(crate) punt_meter: Meter,
+    pub(crate) icmp_limit: RateLimit,
     pub(crate) now_ms: u64,
     pub(crate) now_ns: u64,
 }
@@ -68,6 +76,8 @@ impl FastPath {
         nat.recover(&shm, now_ms);
         let mut ranges = Ranges::default();
         ranges.refresh(shm.reader());
+        let mut filters = Filters::default();
+        filters.refresh(shm.reader());
         shm.set_nat_mappings(nat.table.len());
         let stages = Stages {
             shm,
@@ -76,6 +86,9 @@ impl FastPath {
             nat,
             echo_limit: RateLimit::new(settings.echo_per_second, now_ms),
             resolver: Resolver::new(settings.resolve_per_second, now_ms),
+            filters,
+            punt_meter: punt_limit::meter(settings.punts_per_second),
+            icmp_limit: RateLimit::new(settings.icmp_errors_per_second, now_ms),
             now_ms,
             now_ns: now_ms * 1_000_000,
         };
@@ -87,7 +100,7 @@ impl FastPath {
     }
 
     /// Once per poll loop: sets the clock (CLOCK_MONOTONIC in nanoseconds, never backwards), takes over changed
-    /// address ranges and ages a bounded number of NAT mappings.
+    /// address ranges and filters, and ages a bounded number of NAT mappings.
     #[inline]
     pub fn poll(&mut self, now_ns: u64) {
         self.stages.now_ns = now_ns;
@@ -96,6 +109,7 @@ impl FastPath {
             shm,
             nat,
             ranges,
+            filters,
             now_ms: clock,
             ..
         } = &mut self.stages;
@@ -105,12 +119,13 @@ impl FastPath {
             shm.set_nat_mappings(nat.table.len());
         }
         ranges.refresh(shm.reader());
+        filters.refresh(shm.reader());
     }
 
     /// Runs buffers from access ports through the stages. `verdicts` has at least as many places as there are
     /// buffers; buffer `i` gets `verdicts[i]`. Buffers are rewritten only when the verdict is
-    /// [`Verdict::Forward`] (a dropped buffer's content is unspecified).
-    pub fn upstream<B: PacketBuf, F: Fib4>(
+    /// [`Verdict::Forward`] or [`Verdict::Fragment`] (a dropped buffer's content is unspecified).
+    pub fn upstream<B: PacketBuf, F: Fib4 + Fib6>(
         &mut self,
         fib: &F,
         bufs: &mut [B],

@@ -446,7 +446,7 @@ fn every_defect_has_its_own_reason() {
         ),
         (
             "too big for the session",
-            udp((World::HOST, 53), outside, &[0; 1_465]),
+            edited(udp((World::HOST, 53), outside, &[0; 1_465]), 6, 0x40),
             Counter::PacketTooBig,
         ),
         (

@@ -350,7 +350,7 @@ fn every_defect_of_the_packet_has_its_own_reason() {
         expect_drop(name, &mut world, Way::Up, &buf, reason);
     }
     // Larger than the core port's MTU, which the PPPoE link could carry when its MRU is larger.
-    let big = udp((me, 1), (World::HOST, 1), &[0; 1_473]);
+    let big = edited(udp((me, 1), (World::HOST, 1), &[0; 1_473]), 6, 0x40);
     expect_drop(
         "too big",
         &mut world,

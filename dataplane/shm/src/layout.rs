@@ -183,6 +183,8 @@ pub(crate) struct Header {
     pub(crate) filters_version: AtomicU64,
     pub(crate) routes6_version: AtomicU64,
     pub(crate) routes6_applied: AtomicU64,
+    /// Packet buffers of the dataplane, all and in use, stored about once a second.
+    pub(crate) mbufs: [AtomicU32; 2],
 }
 
 shared!(
@@ -208,6 +210,7 @@ shared!(
         filters_version,
         routes6_version,
         routes6_applied,
+        mbufs,
     }
 );
 

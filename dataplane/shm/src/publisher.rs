@@ -358,6 +358,13 @@ impl Publisher {
         u128::from(high.load(Ordering::Relaxed)) << 64 | u128::from(low.load(Ordering::Relaxed))
     }
 
+    /// The dataplane's packet buffers, all and in use, about a second ago.
+    #[must_use]
+    pub fn mbufs(&self) -> (u32, u32) {
+        let [all, in_use] = &self.tables.header[0].mbufs;
+        (all.load(Ordering::Relaxed), in_use.load(Ordering::Relaxed))
+    }
+
     /// What the dataplane tells of a port; `None` if there is no such port.
     #[must_use]
     pub fn port_status(&self, port: u8) -> Option<PortStatus> {

@@ -214,7 +214,7 @@ impl Reader {
             return id;
         }
         let count = word >> 32 & 0xff;
-        NextHopId((word as u32).wrapping_add((u64::from(hash) * count >> 32) as u32))
+        NextHopId((word as u32).wrapping_add(((u64::from(hash) * count) >> 32) as u32))
     }
 
     /// Where a next hop leads.

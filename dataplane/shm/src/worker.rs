@@ -162,6 +162,13 @@ impl Dataplane {
             .store(version, Ordering::Release);
     }
 
+    /// Tells how many packet buffers there are, and how many are in use; call about once a second.
+    pub fn publish_mbufs(&self, all: u32, in_use: u32) {
+        let [all_word, in_use_word] = &self.tables.header[0].mbufs;
+        all_word.store(all, Ordering::Relaxed);
+        in_use_word.store(in_use, Ordering::Relaxed);
+    }
+
     /// Publishes what is known of a port; control needs its MAC address before it can answer there.
     pub fn publish_port(&self, port: u8, status: &PortStatus) {
         if let Some(block) = self.tables.ports.get(usize::from(port)) {

@@ -2,6 +2,8 @@
 //!
 //! Values are host-order numbers as they stand in a header's checksum field. No function here can panic.
 
+use core::net::Ipv6Addr;
+
 /// Folds a sum of 16-bit words to 16 bits with end-around carry.
 #[inline(always)]
 #[must_use]
@@ -72,6 +74,16 @@ impl Sum {
             .word(l4_len)
     }
 
+    /// Adds the IPv6 pseudo header of upper-layer protocols (RFC 8200 section 8.1).
+    #[inline]
+    #[must_use]
+    pub fn pseudo_ipv6(self, src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, l4_len: u32) -> Self {
+        self.bytes(&src.octets())
+            .bytes(&dst.octets())
+            .dword(l4_len)
+            .word(u16::from(protocol))
+    }
+
     /// The checksum: the complement of the sum. 0 over bytes that already contain their right checksum.
     #[inline]
     #[must_use]
@@ -101,6 +113,17 @@ pub fn l4_checksum(src: u32, dst: u32, protocol: u8, segment: &[u8]) -> u16 {
     // A segment inside IPv4 is at most 65,515 bytes, so the length fits the pseudo header's field.
     Sum::new()
         .pseudo_ipv4(src, dst, protocol, segment.len() as u16)
+        .bytes(segment)
+        .finish()
+}
+
+/// As [`l4_checksum`] for IPv6; for ICMPv6 as well.
+#[inline]
+#[must_use]
+pub fn l4_checksum_ipv6(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, segment: &[u8]) -> u16 {
+    // A segment inside IPv6 is at most 65,535 bytes, jumbograms aside.
+    Sum::new()
+        .pseudo_ipv6(src, dst, protocol, segment.len() as u32)
         .bytes(segment)
         .finish()
 }

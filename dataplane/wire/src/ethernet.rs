@@ -221,6 +221,17 @@ impl VlanStack {
         (self.0 >> 48 != 0) as usize + (self.0 & 0xffff_0000 != 0) as usize
     }
 
+    /// The tags that name a VLAN: one with VID 0 carries a priority only and is left out (IEEE 802.1Q section 6.9).
+    #[must_use]
+    pub fn without_priority_tags(&self) -> Self {
+        let mut tags = self.iter().filter(|tag| tag.vid() != 0);
+        match (tags.next(), tags.next()) {
+            (Some(outer), Some(inner)) => Self::double(outer, inner),
+            (Some(only), None) => Self::single(only),
+            _ => Self::UNTAGGED,
+        }
+    }
+
     /// VID of the outer tag; 0 when the frame is untagged or priority-tagged.
     #[inline]
     #[must_use]

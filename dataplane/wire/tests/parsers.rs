@@ -47,6 +47,26 @@ fn ethernet_header_is_written_and_read_back_with_every_tag_count() {
 }
 
 #[test]
+fn priority_tags_name_no_vlan() {
+    let (outer, inner) = (tag(ethertype::QINQ, 0x6064), tag(ethertype::VLAN, 7));
+    let priority = tag(ethertype::VLAN, 0xe000);
+    for (tags, expected) in [
+        (VlanStack::UNTAGGED, VlanStack::UNTAGGED),
+        (VlanStack::single(priority), VlanStack::UNTAGGED),
+        (VlanStack::double(priority, priority), VlanStack::UNTAGGED),
+        (VlanStack::single(inner), VlanStack::single(inner)),
+        (VlanStack::double(priority, inner), VlanStack::single(inner)),
+        (VlanStack::double(outer, priority), VlanStack::single(outer)),
+        (
+            VlanStack::double(outer, inner),
+            VlanStack::double(outer, inner),
+        ),
+    ] {
+        assert_eq!(tags.without_priority_tags(), expected, "{tags:?}");
+    }
+}
+
+#[test]
 fn vlan_identities_follow_the_tags() {
     assert_eq!(
         (VlanStack::UNTAGGED.s_vlan(), VlanStack::UNTAGGED.c_vlan()),

@@ -2,9 +2,11 @@
 
 use crate::host::HostBell;
 use crate::tx::TxPort;
+use crate::frame::Frame;
+use bng_fastpath::fragment;
 use bng_fastpath::{BURST, Punt, Verdict};
 use bng_shm::{Counter, FrameMeta, PuntClass, Worker};
-use rte_rs::{Burst, Mbuf, Producer};
+use rte_rs::{Burst, Mbuf, Mempool, Producer};
 use std::sync::Arc;
 
 /// Ways out of a worker, apart from the shared memory.
@@ -14,6 +16,8 @@ pub struct Outlets {
     pub tx: Vec<TxPort>,
     /// Hand-over ring to each worker, by index; none to itself.
     pub handover: Vec<Option<HandOver>>,
+    /// Buffers for fragments.
+    pub fragments: Mempool,
     /// To the host thread.
     pub host: Producer,
     /// Wakes the host thread.
@@ -62,6 +66,7 @@ impl Outlets {
         for (mbuf, verdict) in burst.drain(..).zip(verdicts) {
             match *verdict {
                 Verdict::Forward { port } => self.send(port, mbuf, shm),
+                Verdict::Fragment { port, mtu } => self.fragment(port, mtu, mbuf, shm),
                 Verdict::Drop(_) => done.push(mbuf),
                 Verdict::Punt(punt) => {
                     self.punt(&mbuf, punt, shm, now_ms);
@@ -98,6 +103,20 @@ impl Outlets {
             handover.flush(shm);
         }
         self.flush(shm);
+    }
+
+    /// Sends a packet that is larger than `mtu` in fragments.
+    #[cold]
+    fn fragment(&mut self, port: u8, mtu: u16, mbuf: Mbuf, shm: &Worker) {
+        match fragment::split(Frame::from(mbuf), mtu, &mut self.fragments) {
+            Ok(frames) => {
+                shm.count(Counter::FragmentsMade, frames.len() as u64 - 1);
+                for frame in frames {
+                    self.send(port, frame.into(), shm);
+                }
+            }
+            Err((_, reason)) => shm.count(reason, 1),
+        }
     }
 
     fn punt(&self, mbuf: &Mbuf, punt: Punt, shm: &mut Worker, now_ms: u64) {

@@ -1,7 +1,7 @@
 //! Keeps the DPDK FIB equal to the routes control publishes. Runs on the main thread, the FIB's one
 //! writer; workers look up while it changes.
 
-use bng_fastpath::Fib4;
+use bng_fastpath::{Fib4, Fib6};
 use bng_shm::{Reader, Route};
 use rte_rs::{Eal, Error, Fib4Config, Fib4Reader, Fib4Writer, NextHopSize, fib4};
 use std::collections::HashMap;
@@ -15,6 +15,14 @@ impl Fib4 for RteFib {
     #[inline]
     fn lookup(&self, dst: &[u32], out: &mut [u64]) {
         self.0.lookup_bulk(dst, out);
+    }
+}
+
+// No IPv6 table yet, so no IPv6 route.
+impl Fib6 for RteFib {
+    #[inline]
+    fn lookup6(&self, _: &[[u8; 16]], out: &mut [u64]) {
+        out.fill(0);
     }
 }
 

@@ -1,8 +1,9 @@
 //! The DPDK packet buffer as the stages see it.
 
 use bng_fastpath::PacketBuf;
+use bng_fastpath::fragment::FragmentSource;
 use bytemuck::TransparentWrapper;
-use rte_rs::{Burst, Mbuf};
+use rte_rs::{Burst, Mbuf, Mempool};
 
 /// An mbuf that the stages can work on. The same memory, another type.
 #[derive(Debug, TransparentWrapper)]
@@ -14,6 +15,20 @@ impl Frame {
     #[inline]
     pub fn of_burst<const N: usize>(burst: &mut Burst<N>) -> &mut [Frame] {
         Self::wrap_slice_mut(burst.as_mut_slice())
+    }
+}
+
+impl From<Mbuf> for Frame {
+    #[inline]
+    fn from(mbuf: Mbuf) -> Self {
+        Self(mbuf)
+    }
+}
+
+impl From<Frame> for Mbuf {
+    #[inline]
+    fn from(frame: Frame) -> Self {
+        frame.0
     }
 }
 
@@ -32,6 +47,11 @@ impl PacketBuf for Frame {
     #[inline]
     fn port(&self) -> u8 {
         self.0.port() as u8
+    }
+
+    #[inline]
+    fn set_port(&mut self, port: u8) {
+        self.0.set_port(u16::from(port));
     }
 
     #[inline]
@@ -59,5 +79,13 @@ impl PacketBuf for Frame {
     #[inline]
     fn prefetch(&self) {
         self.0.prefetch_data();
+    }
+}
+
+impl FragmentSource<Frame> for Mempool {
+    fn buffer(&mut self, head: &[u8], body: &[u8]) -> Option<Frame> {
+        let mut mbuf = self.alloc_copy(head)?;
+        mbuf.append(body.len())?.copy_from_slice(body);
+        Some(mbuf.into())
     }
 }

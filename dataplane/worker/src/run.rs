@@ -67,7 +67,7 @@ pub(crate) fn run(config: &Config) -> Result<()> {
         // Without a service manager there is nobody to notify, which is no error.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         eprintln!("bng-dataplane: ready");
-        housekeep(&signals, &shm, &mut fib, &ports, &threads)
+        housekeep(&signals, &shm, &mut fib, &ports, &pool, &threads)
     } else {
         Err(anyhow!("a worker did not start"))
     };
@@ -288,6 +288,7 @@ fn start_threads(
             out: Outlets {
                 tx,
                 handover,
+                fragments: pool.clone(),
                 host,
                 host_bell: Arc::clone(&host_bell),
             },
@@ -355,6 +356,8 @@ fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<Settings> {
         },
         echo_per_second: ECHO_PER_SECOND,
         resolve_per_second: RESOLVE_PER_SECOND,
+        punts_per_second: config.pppoe.punts_per_second_per_session,
+        icmp_errors_per_second: config.dataplane.icmp_errors_per_second,
         seed: u64::from_ne_bytes(seed),
     })
 }
@@ -377,6 +380,7 @@ fn housekeep(
     shm: &Dataplane,
     fib: &mut FibMirror,
     ports: &[LivePort],
+    pool: &Mempool,
     threads: &[Thread],
 ) -> Result<()> {
     let reader = shm.reader();
@@ -401,6 +405,8 @@ fn housekeep(
         if Instant::now() >= next_status {
             next_status = Instant::now() + Duration::from_secs(1);
             shm.heartbeat();
+            let in_use = pool.in_use();
+            shm.publish_mbufs(in_use.saturating_add(pool.available()), in_use);
             for (index, port) in (0u8..).zip(ports) {
                 shm.publish_port(index, &port.status());
             }

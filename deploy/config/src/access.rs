@@ -34,6 +34,9 @@ pub struct Pppoe {
     pub echo: Echo,
     /// How long a peer may take to authenticate after LCP is open, in seconds, 1 to 300, default 15.
     pub auth_timeout_s: u16,
+    /// PPP control frames of one session that workers hand to `bng-controlplane` per second, 1 to 100,000, default 50; the
+    /// rest is dropped and counted.
+    pub punts_per_second_per_session: u32,
 }
 
 impl Default for Pppoe {
@@ -51,6 +54,7 @@ impl Default for Pppoe {
             lcp: Lcp::default(),
             echo: Echo::default(),
             auth_timeout_s: 15,
+            punts_per_second_per_session: 50,
         }
     }
 }
@@ -109,6 +113,9 @@ pub struct Auth {
     pub users: Vec<User>,
     /// A file of its own with a list like `users`. A relative path starts at the configuration file's directory. Default none.
     pub users_file: Option<PathBuf>,
+    /// Policy of users that neither have one themselves nor by their VLAN. Default none: no limits, no filter, source check
+    /// and MSS clamping on.
+    pub default_policy: Option<String>,
 }
 
 impl Default for Auth {
@@ -117,6 +124,7 @@ impl Default for Auth {
             protocols: vec![AuthProtocol::Pap],
             users: Vec::new(),
             users_file: None,
+            default_policy: None,
         }
     }
 }
@@ -146,4 +154,7 @@ pub struct User {
     pub name: String,
     /// Password, 0 to 255 bytes. An empty one must be written as `""`.
     pub password: SecretString,
+    /// Policy of the user's sessions. Default none: that of the VLAN, else `auth.default_policy`.
+    #[serde(default)]
+    pub policy: Option<String>,
 }

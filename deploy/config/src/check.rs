@@ -1,10 +1,12 @@
 //! Checks between keys: what each key allows by itself is in `schema`.
 
 mod addresses;
+mod policies;
+mod vlans;
 
 use std::collections::{HashMap, HashSet};
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 
 use crate::Config;
 use crate::access::User;
@@ -39,6 +41,8 @@ pub(crate) fn check(config: &Config, document: &Document) -> Result<(), ConfigEr
     checker.mbufs()?;
     checker.mru()?;
     checker.users()?;
+    checker.policies()?;
+    checker.vlans()?;
     checker.addresses()?;
     checker.api()
 }
@@ -61,18 +65,16 @@ pub(crate) fn users_file(
         .iter()
         .map(|user| user.name.as_str())
         .collect();
-    match users
-        .iter()
-        .position(|user| inline.contains(user.name.as_str()))
-    {
-        Some(index) => Err(document.error_at(
+    if let Some(index) = (users.iter()).position(|user| inline.contains(user.name.as_str())) {
+        return Err(document.error_at(
             &format!("[{index}].name"),
             Problem::UserInBoth {
                 name: printable(&users[index].name),
             },
-        )),
-        None => Ok(()),
+        ));
     }
+    let checker = Checker { config, document };
+    checker.user_policies("", users)
 }
 
 struct Checker<'a> {
@@ -156,6 +158,9 @@ impl Checker<'_> {
         }
         for (index, port) in ports.iter().enumerate() {
             let key = format!("dataplane.ports[{index}]");
+            if port.role == PortRole::Core && !port.vlans.is_empty() {
+                return self.fail(&format!("{key}.vlans"), Problem::OnlyAccessPort);
+            }
             if port.role == PortRole::Access {
                 for (name, used) in [
                     ("addresses", !port.addresses.is_empty()),
@@ -270,7 +275,8 @@ impl Checker<'_> {
         }
     }
 
-    fn prefix_start(&self, key: &str, range: Ipv4Net) -> Result<(), ConfigError> {
+    fn prefix_start(&self, key: &str, range: impl Into<IpNet>) -> Result<(), ConfigError> {
+        let range = range.into();
         if range.addr() == range.network() {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use thiserror::Error;
 
 use crate::ports::PortRole;
@@ -150,6 +150,45 @@ pub enum Problem {
         /// The role that is missing.
         role: PortRole,
     },
+    /// A key of access ports on a core port.
+    #[error("only an access port has vlans; remove it or set `role: access`")]
+    OnlyAccessPort,
+    /// A VLAN entry that matches an inner tag without an outer one.
+    #[error(
+        "a frame without an outer tag has no inner one; write `c_vlan: none` or another s_vlan"
+    )]
+    InnerTagAlone,
+    /// A VLAN entry that those before it leave nothing.
+    #[error(
+        "every VLAN of this entry is taken by entries before it, first by {other} (line {other_line}); remove it or move it up"
+    )]
+    VlanTaken {
+        /// Key of the first entry that shares a VLAN with it.
+        other: String,
+        /// Its line.
+        other_line: usize,
+    },
+    /// A burst in which the largest packet does not fit.
+    #[error(
+        "a burst of {burst} bytes never lets a packet of {mru} bytes pass, the largest of a session; write burst_bytes of at least that"
+    )]
+    BurstTooSmall {
+        /// The burst, configured or by default.
+        burst: u32,
+        /// Largest MRU of any session.
+        mru: u16,
+    },
+    /// A rule with ports for a protocol that has none.
+    #[error("only tcp and udp have ports; remove it or correct protocol")]
+    NoPorts,
+    /// A rule whose protocol does not exist in the address family of its network.
+    #[error("fits no packet: {protocol} is not used over {family}; correct protocol or remote")]
+    NeverFits {
+        /// `icmp` or `icmpv6`.
+        protocol: &'static str,
+        /// `IPv4` or `IPv6`.
+        family: &'static str,
+    },
     /// A key of core ports on an access port.
     #[error("only a core port has addresses and routes; remove it or set `role: core`")]
     OnlyCorePort,
@@ -195,9 +234,9 @@ pub enum Problem {
     #[error("{found} is not the start of its prefix; write {network}")]
     HostBits {
         /// What is there.
-        found: Ipv4Net,
+        found: IpNet,
         /// The prefix it lies in.
-        network: Ipv4Net,
+        network: IpNet,
     },
     /// An address no host can have.
     #[error("{0} is not a unicast address; choose one that a host can have")]
@@ -216,9 +255,11 @@ pub enum Problem {
         /// Its line.
         other_line: usize,
     },
-    /// A reference to a NAT pool that does not exist.
-    #[error("there is no NAT pool `{name}`; {}", advice(None, known))]
-    UnknownNatPool {
+    /// A reference to something that does not exist.
+    #[error("there is no {what} `{name}`; {}", advice(None, known))]
+    Unknown {
+        /// What is referred to: a NAT pool, an address pool, a policy or a filter.
+        what: &'static str,
         /// The name used.
         name: String,
         /// The names that exist.
@@ -264,6 +305,22 @@ pub enum Problem {
         /// Largest MRU configured.
         mru: u16,
         /// Largest MTU of an access port.
+        mtu: u16,
+    },
+    /// An MRU of a VLAN below the floor of all.
+    #[error("{mru} is below pppoe.min_mru ({min_mru}); raise it or lower pppoe.min_mru")]
+    MruBelowMin {
+        /// Largest MRU of the VLAN.
+        mru: u16,
+        /// Smallest MRU a peer may ask for.
+        min_mru: u16,
+    },
+    /// An MRU of a VLAN that its port cannot carry.
+    #[error("{mru} does not fit the port (its mtu is {mtu}, PPPoE takes 8); write at most {}, or raise the mtu", mtu.saturating_sub(8))]
+    MruAbovePort {
+        /// Largest MRU of the VLAN.
+        mru: u16,
+        /// MTU of the access port.
         mtu: u16,
     },
     /// An access port that cannot carry the smallest MRU.

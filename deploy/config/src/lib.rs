@@ -11,18 +11,23 @@ mod address_plan;
 mod check;
 mod document;
 mod error;
+mod policies;
 mod ports;
 mod reader;
 mod schema;
 mod services;
+mod text;
+mod vlans;
 
 use std::path::Path;
 
 pub use access::{Auth, AuthProtocol, Echo, Lcp, Pppoe, User};
 pub use address_plan::{AddressPool, Nat, NatPool, NatTimers};
 pub use error::{ConfigError, Position, Problem};
-pub use ports::{Dataplane, Eal, Port, PortRole, Route};
+pub use policies::{Filter, FilterAction, FilterRule, Network, Policy, Ports, Protocol, Rate};
+pub use ports::{Dataplane, Eal, Port, PortRole, Route, RouteCapacity};
 pub use services::{Api, Log, LogLevel, SharedMemory};
+pub use vlans::{VlanEntry, VlanIds};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -51,6 +56,12 @@ pub struct Config {
     /// Subscriber authentication.
     #[serde(default)]
     pub auth: Auth,
+    /// What sessions may do, by name.
+    #[serde(default)]
+    pub policies: Vec<Policy>,
+    /// Rule sets of policies, by name.
+    #[serde(default)]
+    pub filters: Vec<Filter>,
     /// Addresses handed to subscribers. A session takes its address from the first pool that has one free. At least one.
     pub pools: Vec<AddressPool>,
     /// Network address translation. Without pools nothing is translated.
@@ -128,15 +139,44 @@ impl Config {
             nat_addresses: self.nat.address_count(),
             routed_addresses: u32::try_from(addresses).unwrap_or(u32::MAX),
             prefixes: 0,
-            routes: 65_536,
-            routes6: 65_536,
+            routes: self.dataplane.routes.ipv4,
+            routes6: self.dataplane.routes.ipv6,
         }
     }
 
     /// The largest MRU a session on this access port may have, in bytes: `pppoe.mru`, or what is left of the port's MTU after the
-    /// eight bytes of PPPoE and PPP headers (RFC 4638).
+    /// eight bytes of PPPoE and PPP headers (RFC 4638). A VLAN entry may have another, see [`Config::vlan_mru`].
     pub fn max_mru(&self, access: &Port) -> u16 {
         self.pppoe.mru.min(access.mtu.saturating_sub(8))
+    }
+
+    /// As [`Config::max_mru`] for the sessions of a VLAN entry of the port.
+    pub fn vlan_mru(&self, access: &Port, entry: &VlanEntry) -> u16 {
+        let mru = entry.mru.unwrap_or(self.pppoe.mru);
+        mru.min(access.mtu.saturating_sub(8))
+    }
+
+    /// Index and policy of a name.
+    #[must_use]
+    pub fn policy(&self, name: &str) -> Option<(usize, &Policy)> {
+        let mut all = self.policies.iter().enumerate();
+        all.find(|(_, policy)| policy.name == name)
+    }
+
+    /// Index and filter of a name; the index is that of the shared memory.
+    #[must_use]
+    pub fn filter(&self, name: &str) -> Option<(u8, &Filter)> {
+        // At most 256 filters, so that every index fits.
+        (0u8..=255)
+            .zip(&self.filters)
+            .find(|(_, filter)| filter.name == name)
+    }
+
+    /// Index and address pool of a name.
+    #[must_use]
+    pub fn pool(&self, name: &str) -> Option<(usize, &AddressPool)> {
+        let mut all = self.pools.iter().enumerate();
+        all.find(|(_, pool)| pool.name == name)
     }
 }
 

@@ -5,6 +5,8 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Deserializer};
 
+use crate::vlans::VlanEntry;
+
 /// Section `dataplane`: cores, memory and ports of `bng-dataplane`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,12 +25,41 @@ pub struct Dataplane {
     /// Packet buffers of the process, 1,024 to 4,194,304, default 65,536. Must cover all descriptors of all queues.
     #[serde(default = "default_mbufs")]
     pub mbufs: u32,
+    /// How many routes the tables hold.
+    #[serde(default)]
+    pub routes: RouteCapacity,
+    /// ICMP and ICMPv6 errors each worker sends per second, 0 to 1,000,000, default 1,000. 0: none are sent.
+    #[serde(default = "default_icmp_errors")]
+    pub icmp_errors_per_second: u32,
     /// The ports, 2 to 32. Order matters: it is the port index. At least one access and one core port.
     pub ports: Vec<Port>,
 }
 
 fn default_mbufs() -> u32 {
     65_536
+}
+
+fn default_icmp_errors() -> u32 {
+    1000
+}
+
+/// Section `dataplane.routes`: how many routes the tables of both daemons hold. What is beyond is counted and not forwarded by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RouteCapacity {
+    /// IPv4 routes, 1,024 to 4,194,304, default 1,048,576.
+    pub ipv4: u32,
+    /// IPv6 routes, 1,024 to 2,097,152, default 262,144.
+    pub ipv6: u32,
+}
+
+impl Default for RouteCapacity {
+    fn default() -> Self {
+        Self {
+            ipv4: 1 << 20,
+            ipv6: 1 << 18,
+        }
+    }
 }
 
 /// Section `dataplane.eal`: how DPDK's environment abstraction layer (EAL) is started.
@@ -102,6 +133,26 @@ pub struct Port {
     /// Routes `bng-controlplane` puts on the TAP twin. Core ports only, default none.
     #[serde(default)]
     pub routes: Vec<Route>,
+    /// VLANs served. Access ports only, 0 to 256 entries. Default none: every VLAN and untagged frames, all alike.
+    #[serde(default)]
+    pub vlans: Vec<VlanEntry>,
+}
+
+impl Port {
+    /// The entry of `vlans` that frames with these tags are of. A tag with VLAN id 0 carries a priority only and is passed
+    /// over (IEEE 802.1Q), so that `(Some(0), Some(7))` is one tag.
+    #[must_use]
+    pub fn vlan_entry(&self, outer: Option<u16>, inner: Option<u16>) -> Option<&VlanEntry> {
+        let mut ids = [outer, inner].into_iter().flatten().filter(|id| *id != 0);
+        let (s_vlan, c_vlan) = (ids.next().unwrap_or(0), ids.next().unwrap_or(0));
+        (self.vlans.iter()).find(|entry| entry.fits(s_vlan, c_vlan))
+    }
+
+    /// Whether frames with these tags are served at all; tags as in [`Port::vlan_entry`].
+    #[must_use]
+    pub fn admits(&self, outer: Option<u16>, inner: Option<u16>) -> bool {
+        self.vlans.is_empty() || self.vlan_entry(outer, inner).is_some()
+    }
 }
 
 fn default_mtu() -> u16 {

@@ -8,7 +8,10 @@ use serde_yaml::{Mapping, Value};
 use crate::address_plan::parse_prefix;
 use crate::document::{Content, Document, Entry, Node, printable};
 use crate::error::{ConfigError, Position, Problem};
+use crate::policies::{Network, Ports, Protocol};
 use crate::schema::{Key, Kind};
+use crate::text::decimal;
+use crate::vlans::VlanIds;
 
 /// The document as a value in which every scalar already has the type its key asks for.
 pub(crate) fn read(document: &Document, kind: &Kind) -> Result<Value, ConfigError> {
@@ -170,11 +173,8 @@ fn scalar(kind: &Kind, text: &str, plain: bool) -> Option<Value> {
     match kind {
         Kind::Section(_) | Kind::List { .. } => None,
         Kind::Whole { min, max, .. } => {
-            // Leading zeros are refused: other readers of YAML take them for octal.
-            let digits = plain && text.bytes().all(|byte| byte.is_ascii_digit());
-            let number: u32 = text.parse().ok()?;
-            (digits && (text == "0" || !text.starts_with('0')) && (*min..=*max).contains(&number))
-                .then(|| Value::from(number))
+            let number = decimal(text, *min, *max);
+            number.filter(|_| plain).map(Value::from)
         }
         Kind::Switch => match (text, plain) {
             ("true", true) => Some(Value::Bool(true)),
@@ -191,6 +191,10 @@ fn scalar(kind: &Kind, text: &str, plain: bool) -> Option<Value> {
             keep((1..=*max).contains(&text.len()) && text.chars().all(fits))
         }
         Kind::Address => keep(text.parse::<Ipv4Addr>().is_ok()),
+        Kind::Network => keep(Network::parse(text).is_some()),
+        Kind::Vlan => keep(VlanIds::parse(text).is_some()),
+        Kind::Ports => keep(Ports::parse(text).is_some()),
+        Kind::Protocol => keep(Protocol::parse(text).is_some()),
         Kind::Range => keep(parse_prefix(text).is_some()),
         Kind::Destination => keep(text == "default" || text.parse::<Ipv4Net>().is_ok()),
         Kind::Interface => keep(text.parse::<Ipv4Net>().is_ok()),

@@ -3,6 +3,8 @@
 //! The list below is the one source of the reader's checks and of the words "write ..." in its errors. Tests hold it against the
 //! structs (every field is here, every range fits the field) and against `docs/configuration.md`.
 
+use crate::policies::LARGEST_BURST;
+
 /// What a value may be.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
@@ -35,6 +37,14 @@ pub(crate) enum Kind {
         more: &'static str,
     },
     Address,
+    /// Prefix or address of either family.
+    Network,
+    /// VLAN id, range of them, or `any` or `none`.
+    Vlan,
+    /// Port or range of ports.
+    Ports,
+    /// Number or name of an IP protocol.
+    Protocol,
     /// Prefix, or an address standing for its /32.
     Range,
     /// Prefix, or the word `default`.
@@ -88,6 +98,8 @@ pub(crate) const ROOT: Kind = Kind::Section(&[
     required("dataplane", Kind::Section(DATAPLANE)),
     optional("pppoe", Kind::Section(PPPOE)),
     optional("auth", Kind::Section(AUTH)),
+    optional("policies", list(&Kind::Section(POLICY), 0, 1024)),
+    optional("filters", list(&Kind::Section(FILTER), 0, 256)),
     required("pools", list(&Kind::Section(ADDRESS_POOL), 1, 64)),
     optional("nat", Kind::Section(NAT)),
     optional(
@@ -129,6 +141,17 @@ const DATAPLANE: &[Key] = &[
         ]),
     ),
     optional("mbufs", whole(1024, 4_194_304, "packet buffers")),
+    optional(
+        "routes",
+        Kind::Section(&[
+            optional("ipv4", whole(1024, 4_194_304, "routes")),
+            optional("ipv6", whole(1024, 2_097_152, "routes")),
+        ]),
+    ),
+    optional(
+        "icmp_errors_per_second",
+        whole(0, 1_000_000, "ICMP errors per second"),
+    ),
     required("ports", list(&Kind::Section(PORT), 2, 32)),
 ];
 
@@ -141,6 +164,17 @@ const PORT: &[Key] = &[
     optional("tx_descriptors", whole(64, 32_768, "descriptors")),
     optional("addresses", list(&Kind::Interface, 0, 64)),
     optional("routes", list(&Kind::Section(ROUTE), 0, 1024)),
+    optional("vlans", list(&Kind::Section(VLAN), 0, 256)),
+];
+
+const VLAN: &[Key] = &[
+    required("s_vlan", Kind::Vlan),
+    optional("c_vlan", Kind::Vlan),
+    optional("policy", NAME),
+    optional("pool", NAME),
+    optional("mru", MRU),
+    optional("max_sessions_per_mac", SESSIONS_PER_MAC),
+    optional("service_names", SERVICE_NAMES),
 ];
 
 const ROUTE: &[Key] = &[
@@ -152,16 +186,13 @@ const COUNTER: Kind = whole(1, 100, "packets");
 
 const PPPOE: &[Key] = &[
     optional("ac_name", Kind::Text { min: 1, max: 64 }),
-    optional(
-        "service_names",
-        list(&Kind::Text { min: 1, max: 64 }, 0, 16),
-    ),
-    optional("max_sessions_per_mac", whole(1, 1024, "sessions")),
+    optional("service_names", SERVICE_NAMES),
+    optional("max_sessions_per_mac", SESSIONS_PER_MAC),
     optional("max_half_open", whole(1, 65_535, "sessions")),
     optional("padi_per_second", whole(1, 1_000_000, "PADI per second")),
     optional("padi_per_second_per_mac", whole(1, 1000, "PADI per second")),
     optional("cookie_lifetime_s", whole(1, 300, "seconds")),
-    optional("mru", whole(576, 9592, "bytes")),
+    optional("mru", MRU),
     optional("min_mru", whole(128, 1492, "bytes")),
     optional(
         "lcp",
@@ -180,12 +211,21 @@ const PPPOE: &[Key] = &[
         ]),
     ),
     optional("auth_timeout_s", whole(1, 300, "seconds")),
+    optional(
+        "punts_per_second_per_session",
+        whole(1, 100_000, "frames per second"),
+    ),
 ];
+
+const SERVICE_NAMES: Kind = list(&Kind::Text { min: 1, max: 64 }, 0, 16);
+const SESSIONS_PER_MAC: Kind = whole(1, 1024, "sessions");
+const MRU: Kind = whole(576, 9592, "bytes");
 
 const AUTH: &[Key] = &[
     optional("protocols", list(&Kind::Word(&["pap"]), 1, 4)),
     optional("users", USERS),
     optional("users_file", Kind::Path),
+    optional("default_policy", NAME),
 ];
 
 /// The list in `auth.users` and in the users file.
@@ -193,19 +233,56 @@ pub(crate) const USERS: Kind = list(
     &Kind::Section(&[
         required("name", Kind::Text { min: 1, max: 255 }),
         required("password", Kind::Secret { max: 255 }),
+        optional("policy", NAME),
     ]),
     0,
     LIST_LIMIT,
 );
 
-const POOL_NAME: Kind = Kind::Name { max: 32, more: "-" };
+const NAME: Kind = Kind::Name { max: 32, more: "-" };
+
+const POLICY: &[Key] = &[
+    required("name", NAME),
+    optional("up", Kind::Section(RATE)),
+    optional("down", Kind::Section(RATE)),
+    optional("source_check", Kind::Switch),
+    optional("mss_clamp", Kind::Switch),
+    optional("filter", NAME),
+];
+
+const RATE: &[Key] = &[
+    required("rate_kbps", whole(1, 400_000_000, "kbit/s")),
+    optional("burst_bytes", whole(1500, LARGEST_BURST, "bytes")),
+];
+
+const FILTER: &[Key] = &[
+    required("name", NAME),
+    optional("up", RULES),
+    optional("down", RULES),
+    optional("other_up", ACTION),
+    optional("other_down", ACTION),
+];
+
+const ACTION: Kind = Kind::Word(&["accept", "drop"]);
+
+const RULES: Kind = list(
+    &Kind::Section(&[
+        required("action", ACTION),
+        optional("protocol", Kind::Protocol),
+        optional("remote", Kind::Network),
+        optional("remote_ports", Kind::Ports),
+        optional("local_ports", Kind::Ports),
+    ]),
+    0,
+    32,
+);
 
 const ADDRESS_POOL: &[Key] = &[
-    required("name", POOL_NAME),
+    required("name", NAME),
     required("ranges", list(&Kind::Range, 1, 256)),
     required("gateway", Kind::Address),
     optional("dns", list(&Kind::Address, 0, 2)),
-    optional("nat", POOL_NAME),
+    optional("nat", NAME),
 ];
 
 const NAT: &[Key] = &[
@@ -223,7 +300,7 @@ const NAT: &[Key] = &[
 ];
 
 const NAT_POOL: &[Key] = &[
-    required("name", POOL_NAME),
+    required("name", NAME),
     required("addresses", list(&Kind::Range, 1, 256)),
     optional("block_size", whole(64, 16_384, "ports")),
     optional("first_port", whole(1024, 49_152, "port number")),
@@ -248,6 +325,15 @@ impl Kind {
             Kind::Secret { max } => format!("text of at most {max} bytes, in quotes"),
             Kind::Name { max, more } => format!("1 to {max} of a-z 0-9 {more}"),
             Kind::Address => "an IPv4 address such as 192.0.2.1".to_owned(),
+            Kind::Network => {
+                "an IPv4 or IPv6 prefix or address such as 198.51.100.0/24 or 2001:db8::/32"
+                    .to_owned()
+            }
+            Kind::Vlan => {
+                "a VLAN id from 1 to 4094, a range such as 100-199, any or none".to_owned()
+            }
+            Kind::Ports => "a port from 0 to 65535, or a range such as 137-139".to_owned(),
+            Kind::Protocol => "tcp, udp, icmp, icmpv6 or a number from 0 to 255".to_owned(),
             Kind::Range => "an IPv4 prefix or address such as 198.51.100.0/24".to_owned(),
             Kind::Destination => "an IPv4 prefix such as 198.51.100.0/24, or default".to_owned(),
             Kind::Interface => "an IPv4 address with prefix length such as 192.0.2.2/30".to_owned(),

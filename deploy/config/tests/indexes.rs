@@ -89,3 +89,61 @@ fn tables_are_counted_from_ports_workers_nat_and_routed_ranges() {
     assert_eq!(counts.nat_addresses, 7);
     assert_eq!(counts.routed_addresses, 8 + 2 + 1 + 4);
 }
+
+/// A port with VLANs, two policies and two filters.
+const POLICIES: &str = r#"
+dataplane:
+  workers: [1]
+  routes: { ipv4: 2000, ipv6: 1024 }
+  ports:
+    - { name: core0, role: core, device: a }
+    - name: access0
+      role: access
+      device: b
+      mtu: 1508
+      vlans:
+        - { s_vlan: 100, c_vlan: 7, mru: 1500 }
+        - { s_vlan: 100-199, c_vlan: any }
+        - { s_vlan: 100-199 }
+        - { s_vlan: none, mru: 1400 }
+    - { name: access1, role: access, device: c }
+policies: [{ name: silver }, { name: gold, filter: no-mail }]
+filters: [{ name: kids }, { name: no-mail }]
+pools: [{ name: one, ranges: [100.64.0.0/29], gateway: 100.64.0.1 }]
+"#;
+
+#[test]
+fn the_first_vlan_entry_that_fits_the_tags_is_found_and_priority_tags_are_none() {
+    let config = Config::parse(POLICIES.as_bytes(), Path::new("t.yaml")).unwrap();
+    let port = &config.dataplane.ports[1];
+    let entry = |outer, inner| {
+        let found = port.vlan_entry(outer, inner)?;
+        port.vlans.iter().position(|entry| entry == found)
+    };
+    assert_eq!(entry(Some(100), Some(7)), Some(0));
+    assert_eq!(entry(Some(100), Some(8)), Some(1));
+    assert_eq!(entry(Some(100), None), Some(2));
+    assert_eq!(entry(Some(100), Some(0)), Some(2));
+    assert_eq!(entry(Some(0), Some(100)), Some(2));
+    assert_eq!(entry(None, None), Some(3));
+    assert_eq!(entry(Some(0), None), Some(3));
+    assert_eq!(entry(Some(0), Some(0)), Some(3));
+    assert_eq!(entry(Some(200), None), None);
+    assert!(!port.admits(Some(200), None) && port.admits(Some(199), None));
+    assert!(config.dataplane.ports[2].admits(Some(200), Some(9)));
+    assert_eq!(config.vlan_mru(port, &port.vlans[0]), 1500);
+    assert_eq!(config.vlan_mru(port, &port.vlans[1]), 1492);
+    assert_eq!(config.vlan_mru(port, &port.vlans[3]), 1400);
+}
+
+#[test]
+fn policies_filters_and_pools_are_found_by_name_and_routes_are_counted() {
+    let config = Config::parse(POLICIES.as_bytes(), Path::new("t.yaml")).unwrap();
+    let (index, gold) = config.policy("gold").unwrap();
+    assert_eq!((index, gold.filter.as_deref()), (1, Some("no-mail")));
+    assert_eq!(config.filter("no-mail").unwrap().0, 1);
+    assert_eq!(config.pool("one").unwrap().0, 0);
+    assert!(config.policy("bronze").is_none() && config.filter("gold").is_none());
+    let counts = config.table_counts();
+    assert_eq!((counts.routes, counts.routes6), (2000, 1024));
+}

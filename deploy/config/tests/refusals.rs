@@ -414,6 +414,127 @@ fn nat_pools_that_do_not_fit() {
 }
 
 #[test]
+fn policies_and_filters_that_do_not_fit_together() {
+    let policy = "policies: [{ name: gold, up: { rate_kbps: 1000 }, filter: kids }]\n";
+    appended(
+        policy,
+        "bng.yaml:14:59: policies[0].filter: there is no filter `kids`; none is known here, remove it",
+    );
+    appended(
+        "auth: { default_policy: gld }\npolicies: [{ name: gold }]\n",
+        "bng.yaml:14:25: auth.default_policy: there is no policy `gld`; known here: gold",
+    );
+    appended(
+        "auth: { users: [{ name: a, password: b, policy: gold }] }\n",
+        "bng.yaml:14:49: auth.users[0].policy: there is no policy `gold`; none is known here, remove it",
+    );
+    appended(
+        "policies: [{ name: gold }, { name: gold }]\n",
+        "bng.yaml:14:36: policies[1].name: `gold` is already used by policies[0].name (line 14); choose another",
+    );
+    appended(
+        "policies: [{ name: gold, up: { rate_kbps: 0 } }]\n",
+        "bng.yaml:14:43: policies[0].up.rate_kbps: `0` is not allowed; write a whole number from 1 to 400000000 (kbit/s)",
+    );
+    let jumbo = GOOD.replace("role: access", "role: access\n      mtu: 9000")
+        + "pppoe: { mru: 8000 }\npolicies: [{ name: slow, down: { rate_kbps: 64 } }]\n";
+    assert_eq!(
+        refusal(&jumbo),
+        "bng.yaml:16:26: policies[0].down.burst_bytes: a burst of 3000 bytes never lets a packet of 8000 bytes pass, the largest of a session; write burst_bytes of at least that"
+    );
+}
+
+#[test]
+fn filter_rules_that_fit_no_packet() {
+    let rule = |rule: &str, expected: &str| {
+        appended(
+            &format!("filters: [{{ name: f, up: [{{ {rule} }}] }}]\n"),
+            expected,
+        );
+    };
+    rule(
+        "action: drop, protocol: icmp, remote_ports: 7",
+        "bng.yaml:14:73: filters[0].up[0].remote_ports: only tcp and udp have ports; remove it or correct protocol",
+    );
+    rule(
+        "action: drop, protocol: icmp, remote: 2001:db8::/32",
+        "bng.yaml:14:27: filters[0].up[0]: fits no packet: icmp is not used over IPv6; correct protocol or remote",
+    );
+    rule(
+        "action: drop, remote: 2001:db8::1/32",
+        "bng.yaml:14:51: filters[0].up[0].remote: 2001:db8::1/32 is not the start of its prefix; write 2001:db8::/32",
+    );
+    rule(
+        "action: drop, local_ports: 30-20",
+        "bng.yaml:14:56: filters[0].up[0].local_ports: `30-20` is not allowed; write a port from 0 to 65535, or a range such as 137-139",
+    );
+    rule(
+        "action: drop, protocol: sctp",
+        "bng.yaml:14:53: filters[0].up[0].protocol: `sctp` is not allowed; write tcp, udp, icmp, icmpv6 or a number from 0 to 255",
+    );
+    rule(
+        "action: reject",
+        "bng.yaml:14:37: filters[0].up[0].action: `reject` is not allowed; write accept or drop",
+    );
+    rule(
+        "protocol: tcp",
+        "bng.yaml:14:27: filters[0].up[0]: the key `action` is missing; add it: accept or drop",
+    );
+}
+
+#[test]
+fn vlan_entries_that_serve_nobody_or_name_nothing() {
+    let vlans = |entries: &str, expected: &str| {
+        changed(
+            "role: access",
+            &format!("role: access\n      vlans: [{entries}]"),
+            expected,
+        );
+    };
+    vlans(
+        "{ s_vlan: 5000 }",
+        "bng.yaml:6:25: dataplane.ports[0].vlans[0].s_vlan: `5000` is not allowed; write a VLAN id from 1 to 4094, a range such as 100-199, any or none",
+    );
+    vlans(
+        "{ s_vlan: none, c_vlan: 7 }",
+        "bng.yaml:6:39: dataplane.ports[0].vlans[0].c_vlan: a frame without an outer tag has no inner one; write `c_vlan: none` or another s_vlan",
+    );
+    vlans(
+        "{ s_vlan: 1-9 }, { s_vlan: 5-20 }, { s_vlan: 7-15 }",
+        "bng.yaml:6:50: dataplane.ports[0].vlans[2]: every VLAN of this entry is taken by entries before it, first by dataplane.ports[0].vlans[0] (line 6); remove it or move it up",
+    );
+    vlans(
+        "{ s_vlan: 1, policy: gold }",
+        "bng.yaml:6:36: dataplane.ports[0].vlans[0].policy: there is no policy `gold`; none is known here, remove it",
+    );
+    vlans(
+        "{ s_vlan: 1, pool: gold }",
+        "bng.yaml:6:34: dataplane.ports[0].vlans[0].pool: there is no address pool `gold`; known here: subscribers",
+    );
+    vlans(
+        "{ s_vlan: 1, mru: 1500 }",
+        "bng.yaml:6:33: dataplane.ports[0].vlans[0].mru: 1500 does not fit the port (its mtu is 1500, PPPoE takes 8); write at most 1492, or raise the mtu",
+    );
+    vlans(
+        "{ s_vlan: 1, service_names: [a, a] }",
+        "bng.yaml:6:47: dataplane.ports[0].vlans[0].service_names[1]: `a` is already used by dataplane.ports[0].vlans[0].service_names[0] (line 6); choose another",
+    );
+    changed(
+        "role: core",
+        "role: core\n      vlans: [{ s_vlan: any }]",
+        "bng.yaml:9:7: dataplane.ports[1].vlans: only an access port has vlans; remove it or set `role: access`",
+    );
+    let floor = GOOD.replace(
+        "role: access",
+        "role: access\n      vlans: [{ s_vlan: 1, mru: 600 }]",
+    ) + "pppoe: { min_mru: 700 }\n";
+    assert_eq!(
+        refusal(&floor),
+        "bng.yaml:6:33: dataplane.ports[0].vlans[0].mru: 600 is below pppoe.min_mru (700); raise it or lower pppoe.min_mru"
+    );
+}
+
+#[test]
 fn more_than_the_shared_memory_holds() {
     let ports: String = (1..17)
         .map(|n| format!("    - {{ name: access{n}, role: access, device: d{n} }}\n"))
@@ -560,6 +681,10 @@ fn users_file_joins_the_users_and_is_named_in_its_errors() {
         (
             "- { name: bob, password: b }\n- { name: bob, password: c }\n",
             "users.yaml:2:11: [1].name: `bob` is already used by [0].name (line 1); choose another",
+        ),
+        (
+            "- { name: bob, password: b, policy: gold }\n",
+            "users.yaml:1:37: [0].policy: there is no policy `gold`; none is known here, remove it",
         ),
         (
             "users: []\n",

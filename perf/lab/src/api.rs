@@ -71,6 +71,26 @@ impl<'lab> Api<'lab> {
         Err(self.status("DELETE", path, status, body))
     }
 
+    /// PATCH with a JSON document; returns the answer's, or null when it has none.
+    ///
+    /// # Errors
+    /// [`LabError::HttpStatus`] for a status that is not 2xx, [`LabError::Unreadable`] when the body is not JSON.
+    pub fn patch(&self, path: &str, document: &Value) -> Result<Value> {
+        let text = document.to_string();
+        let (status, body) = self.request("PATCH", path, |agent, url, token| {
+            agent
+                .patch(url)
+                .header("Authorization", token)
+                .header("Content-Type", "application/json")
+                .send(&text)
+        })?;
+        match status {
+            200..300 if body.is_empty() => Ok(Value::Null),
+            200..300 => parse(path, body),
+            _ => Err(self.status("PATCH", path, status, body)),
+        }
+    }
+
     /// All samples of `/metrics`.
     ///
     /// # Errors

@@ -13,11 +13,12 @@ use crate::namespace::Namespace;
 use crate::process::Process;
 
 /// Layers whose checksums are judged: tshark's protocol name and the preference that turns verification on.
-const LAYERS: [(&str, &str); 4] = [
+const LAYERS: [(&str, &str); 5] = [
     ("ip", "ip.check_checksum:TRUE"),
     ("tcp", "tcp.check_checksum:TRUE"),
     ("udp", "udp.check_checksum:TRUE"),
     ("icmp", ""),
+    ("icmpv6", ""),
 ];
 
 /// A running capture of whole frames on one interface.
@@ -72,6 +73,33 @@ impl Capture {
             text: log,
         })
     }
+}
+
+/// The values of `fields` in each frame of `file` that the display filter `filter` lets through, as tshark prints them; a
+/// field that occurs more than once in a frame has its values separated by commas, outermost first.
+///
+/// # Errors
+/// When tshark fails, for instance at a filter it does not understand.
+pub fn dissect(file: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<String>>> {
+    let path = file.to_string_lossy();
+    let mut words = vec![
+        "tshark",
+        "-n",
+        "-r",
+        &path,
+        "-Y",
+        filter,
+        "-T",
+        "fields",
+        "-E",
+        "separator=/t",
+    ];
+    for field in fields {
+        words.extend(["-e", field]);
+    }
+    let lines = run(&words)?;
+    let columns = |line: &str| line.split('\t').map(str::to_owned).collect();
+    Ok(lines.lines().map(columns).collect())
 }
 
 /// What tshark found in a capture.

@@ -34,6 +34,20 @@ pub struct User {
     pub name: String,
     /// Password.
     pub password: String,
+    /// Name of the policy, if it is not the default.
+    pub policy: Option<String>,
+}
+
+impl User {
+    /// A user under the default policy.
+    #[must_use]
+    pub fn new(name: &str, password: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            password: password.to_owned(),
+            policy: None,
+        }
+    }
 }
 
 /// What a lab's gateway is configured with; the defaults serve the demo.
@@ -53,10 +67,26 @@ pub struct GatewayConfig {
     pub subscriber_pool: (Ipv4Addr, u8),
     /// Prefix of the public addresses.
     pub nat_pool: (Ipv4Addr, u8),
+    /// Whether the subscribers are behind NAT; if not, their addresses are routed.
+    pub nat: bool,
     /// Ports of one block, a power of two.
     pub block_size: u16,
     /// Whether there is a second access port, `access1`, on a TAP device that [`crate::Lab::injector`] makes.
     pub injected_port: bool,
+    /// Whether there is a second core port, `core1`, another way to the same router.
+    pub second_core: bool,
+    /// Whether core ports and subscribers have IPv6, see [`crate::addresses`].
+    pub ipv6: bool,
+    /// Further keys of access port `access0`, YAML lines as in the file, without indent.
+    pub access_keys: String,
+    /// Further keys of the address pool, likewise.
+    pub pool_keys: String,
+    /// Further pools, sections and keys of the file itself.
+    pub more: String,
+    /// Further entries of the list `pools`, without indent.
+    pub more_pools: String,
+    /// MRU offered to clients that ask for more than 1492 (RFC 4638).
+    pub mru: u16,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub log_level: &'static str,
 }
@@ -65,17 +95,22 @@ impl Default for GatewayConfig {
     fn default() -> Self {
         Self {
             workers: 2,
-            users: vec![User {
-                name: "alice".to_owned(),
-                password: "wonderland".to_owned(),
-            }],
+            users: vec![User::new("alice", "wonderland")],
             echo_interval_s: 5,
             echo_failures: 3,
             padi_per_second_per_mac: 100,
             subscriber_pool: (Ipv4Addr::new(100, 64, 0, 0), 22),
             nat_pool: (Ipv4Addr::new(203, 0, 113, 0), 28),
+            nat: true,
             block_size: 512,
             injected_port: false,
+            second_core: false,
+            ipv6: false,
+            access_keys: String::new(),
+            pool_keys: String::new(),
+            more: String::new(),
+            more_pools: String::new(),
+            mru: 1492,
             log_level: "info",
         }
     }
@@ -104,6 +139,7 @@ dataplane:
   workers: [{workers}]
   idle_backoff_us: 100
   mbufs: 32768
+  routes: {{ ipv4: 65536, ipv6: 16384 }}
   eal:
     hugepages: {hugepages}
     memory_mib: {MEMORY_MIB}
@@ -112,16 +148,17 @@ dataplane:
     - name: access0
       role: access
       device: net_af_packet0,iface=veth-access0,qpairs={queues},framecnt=4096
-      mtu: 1500
-    - name: core0
+      mtu: {access_mtu}
+{access_keys}    - name: core0
       role: core
       device: net_af_packet1,iface=veth-core0,qpairs={queues},framecnt=4096
       mtu: 1500
-      addresses: [{core}/24]
+      addresses: [{core}/24{core6}]
       routes:
         - {{ to: default, via: {router} }}
-{injected}pppoe:
+{routes6}{second}{injected}pppoe:
   ac_name: lab
+  mru: {mru}
   padi_per_second_per_mac: {padi}
   echo: {{ interval_s: {echo}, failures: {failures} }}
 pools:
@@ -129,8 +166,7 @@ pools:
     ranges: [{pool}/{pool_length}]
     gateway: {gateway}
     dns: [{dns}]
-    nat: public
-nat:
+{pool_nat}{pool6}{pool_keys}{more_pools}nat:
   max_mappings: 131072
   pools:
     - name: public
@@ -141,7 +177,7 @@ api:
   token_file: {token}
 log:
   level: {level}
-auth:
+{more}auth:
   protocols: [pap]
   users:
 ",
@@ -151,6 +187,32 @@ auth:
             core = addresses::GATEWAY_CORE,
             router = addresses::ROUTER,
             injected = self.injected_port_yaml(),
+            second = self.second_core_yaml(),
+            access_mtu = self.mru.max(1492) + 8,
+            mru = self.mru,
+            access_keys = indented(&self.access_keys, 6),
+            pool_nat = if self.nat { "    nat: public\n" } else { "" },
+            pool_keys = indented(&self.pool_keys, 4),
+            more_pools = indented(&self.more_pools, 2),
+            more = self.more,
+            core6 = if self.ipv6 {
+                format!(", \"{}/64\"", addresses::GATEWAY_CORE6)
+            } else {
+                String::new()
+            },
+            routes6 = if self.ipv6 {
+                format!(
+                    "        - {{ to: \"::/0\", via: \"{}\" }}\n",
+                    addresses::ROUTER6
+                )
+            } else {
+                String::new()
+            },
+            pool6 = if self.ipv6 {
+                self.ipv6_pool_yaml()
+            } else {
+                String::new()
+            },
             padi = self.padi_per_second_per_mac,
             echo = self.echo_interval_s,
             failures = self.echo_failures,
@@ -162,6 +224,39 @@ auth:
         );
         self.write_users(&mut text);
         text
+    }
+
+    fn ipv6_pool_yaml(&self) -> String {
+        format!(
+            "    ipv6:
+      prefixes: [\"{}\"]
+      delegated: [\"{}\"]
+      delegated_length: 56
+",
+            addresses::PREFIXES6,
+            addresses::DELEGATED6,
+        )
+    }
+
+    fn second_core_yaml(&self) -> String {
+        if !self.second_core {
+            return String::new();
+        }
+        let core6 = if self.ipv6 {
+            format!(", \"{}/64\"", addresses::GATEWAY_CORE1_6)
+        } else {
+            String::new()
+        };
+        format!(
+            "    - name: core1
+      role: core
+      device: net_af_packet3,iface=veth-core1,qpairs={},framecnt=4096
+      mtu: 1500
+      addresses: [{}/24{core6}]
+",
+            self.workers,
+            addresses::GATEWAY_CORE1,
+        )
     }
 
     fn injected_port_yaml(&self) -> String {
@@ -180,13 +275,25 @@ auth:
 
     fn write_users(&self, text: &mut String) {
         for user in &self.users {
+            let policy = user
+                .policy
+                .as_ref()
+                .map_or(String::new(), |policy| format!(", policy: {policy}"));
             let _ = writeln!(
                 text,
-                "    - {{ name: {:?}, password: {:?} }}",
+                "    - {{ name: {:?}, password: {:?}{policy} }}",
                 user.name, user.password
             );
         }
     }
+}
+
+/// Lines of YAML, each moved right by `by`.
+fn indented(lines: &str, by: usize) -> String {
+    lines
+        .lines()
+        .map(|line| format!("{:by$}{line}\n", ""))
+        .collect()
 }
 
 /// TAP device of the second access port.

@@ -259,6 +259,23 @@ impl UmlGuest {
         }
     }
 
+    /// Like [`UmlGuest::dial`], over another interface of the guest (`vec0.100`).
+    ///
+    /// # Errors
+    /// As [`UmlGuest::dial`].
+    pub fn dial_over(
+        &mut self,
+        interface: &str,
+        link: &str,
+        user: &str,
+        password: &str,
+        options: &str,
+        limit: Duration,
+    ) -> Result<LinkUp> {
+        let options = format!("nic-{interface} {options}");
+        self.dial(link, user, password, &options, limit)
+    }
+
     /// Like [`UmlGuest::dial`], but expects pppd to end without an up link, and returns its exit status.
     ///
     /// # Errors
@@ -271,6 +288,23 @@ impl UmlGuest {
         limit: Duration,
     ) -> Result<i32> {
         let event = self.dial_event(link, user, password, "", limit)?;
+        self.exit_status(link, event)
+    }
+
+    /// As [`UmlGuest::dial_refused`], over another interface of the guest.
+    ///
+    /// # Errors
+    /// As [`UmlGuest::dial_refused`].
+    pub fn dial_refused_over(
+        &mut self,
+        interface: &str,
+        link: &str,
+        user: &str,
+        password: &str,
+        limit: Duration,
+    ) -> Result<i32> {
+        let options = format!("nic-{interface}");
+        let event = self.dial_event(link, user, password, &options, limit)?;
         self.exit_status(link, event)
     }
 

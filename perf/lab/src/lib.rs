@@ -21,6 +21,7 @@ mod api;
 mod capture;
 pub mod cleanup;
 mod command;
+mod conservation;
 mod error;
 mod gateway;
 mod guest;
@@ -32,7 +33,8 @@ mod wait;
 pub mod www;
 
 pub use api::{Api, Metrics};
-pub use capture::{Capture, ChecksumReport, check_checksums};
+pub use capture::{Capture, ChecksumReport, check_checksums, dissect};
+pub use conservation::Books;
 pub use error::{LabError, Result, log_tail};
 pub use gateway::{Daemon, GatewayConfig, User};
 pub use guest::{GuestKernel, GuestNic, LinkUp, UmlGuest, pppd_status};

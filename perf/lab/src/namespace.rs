@@ -79,6 +79,36 @@ impl Namespace {
         })?
     }
 
+    /// Lets the kernel speak IPv6 on this namespace's devices, present and to come; without duplicate address detection,
+    /// which would keep an address from use for a second.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn ipv6_on(&self) -> Result<()> {
+        for which in ["all", "default"] {
+            self.sysctl(&format!("net/ipv6/conf/{which}/accept_dad"), "0")?;
+            self.sysctl(&format!("net/ipv6/conf/{which}/disable_ipv6"), "0")?;
+        }
+        Ok(())
+    }
+
+    /// Runs a shell command in this namespace; returns its exit status (-1 when a signal ended it) and all it wrote.
+    ///
+    /// # Errors
+    /// When there is no shell.
+    pub fn sh_status(&self, command: &str) -> Result<(i32, String)> {
+        let output = self
+            .within(|| {
+                std::process::Command::new("sh")
+                    .args(["-c", &format!("exec 2>&1; {command}")])
+                    .stdin(std::process::Stdio::null())
+                    .output()
+            })?
+            .context(|| format!("run `{command}`"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok((output.status.code().unwrap_or(-1), text))
+    }
+
     /// Runs `ip` in this namespace.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use crate::wait::wait_until;
 
 /// Addresses of the lab (RFC 5737 and RFC 6598).
 pub mod addresses {
-    use std::net::{Ipv4Addr, SocketAddr};
+    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
     /// The gateway on its core port.
     pub const GATEWAY_CORE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
@@ -26,6 +26,24 @@ pub mod addresses {
     pub const ROUTER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
     /// The web server, behind the router.
     pub const WWW: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
+    /// The gateway and the router on the second link between them.
+    pub const GATEWAY_CORE1: Ipv4Addr = Ipv4Addr::new(198, 51, 101, 1);
+    /// See [`GATEWAY_CORE1`].
+    pub const ROUTER1: Ipv4Addr = Ipv4Addr::new(198, 51, 101, 2);
+    /// As [`GATEWAY_CORE`], IPv6 (RFC 3849).
+    pub const GATEWAY_CORE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xff, 0, 0, 0, 0, 1);
+    /// As [`ROUTER`].
+    pub const ROUTER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xff, 0, 0, 0, 0, 2);
+    /// As [`GATEWAY_CORE1`].
+    pub const GATEWAY_CORE1_6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xff, 1, 0, 0, 0, 1);
+    /// As [`ROUTER1`].
+    pub const ROUTER1_6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xff, 1, 0, 0, 0, 2);
+    /// As [`WWW`].
+    pub const WWW6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x80, 0, 0, 0, 0, 0x80);
+    /// Where subscribers' /64 come from.
+    pub const PREFIXES6: &str = "2001:db8:1000::/48";
+    /// Where subscribers' delegated /56 come from.
+    pub const DELEGATED6: &str = "2001:db8:2000::/40";
     /// REST interface, metrics and health, in the gateway's namespace.
     pub const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 }
@@ -182,15 +200,18 @@ impl Lab {
 
         // The kernel of the gateway sees the frames of the veth ends, too. They are the dataplane's: it must not answer ARP
         // there for the addresses of the TAP twin, nor take packets for them (no route back over the veth: strict RPF).
-        for port in ["veth-access0", "veth-core0"] {
-            if port == "veth-core0" {
+        let second = config.second_core.then_some("veth-core1");
+        for port in ["veth-access0", "veth-core0"].into_iter().chain(second) {
+            if let Some(number) = port.strip_prefix("veth-core") {
                 lab.internet
-                    .veth(CORE_INTERFACE, &lab.gateway, port, 1500)?;
+                    .veth(&format!("core{number}"), &lab.gateway, port, 1500)?;
             }
             lab.gateway
                 .sysctl(&format!("net/ipv4/conf/{port}/arp_ignore"), "8")?;
             lab.gateway
                 .sysctl(&format!("net/ipv4/conf/{port}/rp_filter"), "1")?;
+            lab.gateway
+                .sysctl(&format!("net/ipv6/conf/{port}/disable_ipv6"), "1")?;
         }
 
         let internet = &lab.internet;
@@ -199,15 +220,59 @@ impl Lab {
             addresses::ROUTER
         ))?;
         internet.ip(&format!("addr add {}/32 dev lo", addresses::WWW))?;
-        let (nat, length) = config.nat_pool;
+        let (public, length) = if config.nat {
+            config.nat_pool
+        } else {
+            config.subscriber_pool
+        };
         internet.ip(&format!(
-            "route add {nat}/{length} via {}",
+            "route add {public}/{length} via {}",
             addresses::GATEWAY_CORE
         ))?;
+        if config.second_core {
+            internet.ip(&format!("addr add {}/24 dev core1", addresses::ROUTER1))?;
+            // What left by one way may come back by the other.
+            for device in ["all", CORE_INTERFACE, "core1"] {
+                internet.sysctl(&format!("net/ipv4/conf/{device}/rp_filter"), "0")?;
+            }
+        }
+        if config.ipv6 {
+            lab.route_ipv6(config.second_core)?;
+        }
 
         lab.write("token", &format!("{TOKEN}\n"))?;
         lab.configure(config)?;
         Ok(lab)
+    }
+
+    /// The IPv6 side of the internet host.
+    fn route_ipv6(&self, second_core: bool) -> Result<()> {
+        let internet = &self.internet;
+        internet.ipv6_on()?;
+        // Its packet-socket ports stay silent: they were told so one by one.
+        self.gateway.sysctl("net/ipv6/conf/all/accept_dad", "0")?;
+        self.gateway
+            .sysctl("net/ipv6/conf/default/accept_dad", "0")?;
+        self.gateway
+            .sysctl("net/ipv6/conf/default/disable_ipv6", "0")?;
+        internet.ip(&format!(
+            "-6 addr add {}/64 dev {CORE_INTERFACE} nodad",
+            addresses::ROUTER6
+        ))?;
+        if second_core {
+            internet.ip(&format!(
+                "-6 addr add {}/64 dev core1 nodad",
+                addresses::ROUTER1_6
+            ))?;
+        }
+        internet.ip(&format!("-6 addr add {}/128 dev lo", addresses::WWW6))?;
+        for prefix in [addresses::PREFIXES6, addresses::DELEGATED6] {
+            internet.ip(&format!(
+                "-6 route add {prefix} via {}",
+                addresses::GATEWAY_CORE6
+            ))?;
+        }
+        Ok(())
     }
 
     /// Writes the gateway's configuration anew; daemons read it when they start.

@@ -84,6 +84,7 @@ fn client_dials_downloads_is_ended_by_the_operator_and_dials_again() {
         pppd_status::HUNG_UP_HERE
     );
     wait_for_sessions(&lab, 0);
+    lab.api().wait_until_conserved().unwrap();
 }
 
 #[test]
@@ -107,6 +108,7 @@ fn wrong_password_is_refused_and_counted() {
         .unwrap()
         .dial(LINK, USER, PASSWORD, "", LIMIT)
         .unwrap();
+    lab.api().wait_until_conserved().unwrap();
 }
 
 #[test]
@@ -141,6 +143,7 @@ fn no_checksum_is_bad_on_either_side() {
         )
         .unwrap();
     client.hang_up(LINK, LIMIT).unwrap();
+    lab.api().wait_until_conserved().unwrap();
 
     // The download alone is 2,755 segments of at most 1,452 octets; how many are acknowledged together varies.
     for (side, capture) in [("access", access), ("core", core)] {

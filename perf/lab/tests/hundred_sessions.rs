@@ -35,4 +35,5 @@ fn a_hundred_sessions_with_traffic_both_ways_lose_nothing() {
     wait_for_sessions(&lab, 0);
     let drops = drops_since(&before, &lab.api().metrics().unwrap());
     assert!(drops.is_empty(), "{drops:?}");
+    lab.api().wait_until_conserved().unwrap();
 }

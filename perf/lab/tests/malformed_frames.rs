@@ -212,4 +212,5 @@ fn every_malformed_frame_raises_its_counter_and_gets_no_reply() {
         "the first reply is the PADO: {reply:02x?}"
     );
     assert_eq!(sessions(&lab).len(), 0);
+    lab.api().wait_until_conserved().unwrap();
 }

@@ -91,6 +91,7 @@ fn control_plane_killed_under_traffic_loses_no_packet_and_adopts_every_session()
     let status = lab.client().unwrap().wait_link_end(LINK, LIMIT).unwrap();
     assert_eq!(status, pppd_status::ENDED_BY_PEER);
     wait_for_sessions(&lab, 0);
+    lab.api().wait_until_conserved().unwrap();
     assert!(lab.terminate(Daemon::Controlplane).unwrap().success());
 }
 

@@ -43,7 +43,22 @@ fn address_given_to_somebody_else_is_no_longer_kept() {
     pools.allocate(b"bob").unwrap();
     let refused = pools.allocate(b"alice").unwrap_err();
     assert_eq!(refused.to_string(), "no free address in one");
-    assert_eq!(pools.pools[0].last_slots.len(), 1);
+    assert_eq!(pools.pools[0].occupancy.remembered(), 1);
+}
+
+#[test]
+fn one_pool_alone_gives_its_own_addresses_and_is_named_when_it_has_none() {
+    let mut pools = two_pools();
+    let first = pools.allocate_from(1, b"alice").unwrap();
+    assert_eq!(first.pool, 1);
+    pools.release(first.address).unwrap();
+    assert_eq!(pools.allocate_from(1, b"alice").unwrap(), first);
+    for n in 0u8..2 {
+        assert_eq!(pools.allocate_from(1, &[n]).unwrap().pool, 1);
+    }
+    let refused = pools.allocate_from(1, b"late").unwrap_err();
+    assert_eq!(refused.to_string(), "no free address in two");
+    assert!(pools.allocate_from(2, b"late").is_err());
 }
 
 #[test]
@@ -135,7 +150,7 @@ proptest! {
         for address in held.into_keys() {
             pools.release(address).unwrap();
         }
-        prop_assert!(pools.iter().all(|pool| pool.used() == 0 && pool.last_slots.len() <= pool.total() as usize));
+        prop_assert!(pools.iter().all(|pool| pool.used() == 0 && pool.occupancy.remembered() <= pool.total() as usize));
         let again: std::collections::HashSet<_> = (0..all.len()).map(|n| pools.allocate(&n.to_be_bytes()).unwrap().address).collect();
         prop_assert_eq!(again.len(), all.len());
     }

@@ -7,7 +7,9 @@
 pub mod control;
 pub mod frame;
 pub mod ipcp;
+pub mod ipv6cp;
 pub mod lcp;
+pub mod nd;
 pub mod pap;
 pub mod tags;
 

@@ -1,5 +1,7 @@
 //! One session: the link's phases from PADS to PADT (RFC 1661 section 3.2).
 
+mod ipv6;
+mod network;
 mod receive;
 mod view;
 
@@ -15,11 +17,16 @@ use crate::context::{Context, Lower};
 use crate::counters::{Outcome, TerminateCause};
 use crate::events::{AccessLine, AuthVerdict, Event, Grant, NetworkDownReason, SessionRecord};
 use crate::ipcp::IpcpOptions;
+use crate::ipv6cp::Ipv6cpOptions;
 use crate::lcp::LcpOptions;
+use crate::limits::TokenBucket;
 use crate::negotiation::{Negotiation, Step};
 use crate::pap::Authenticator;
 use crate::timers::Timer;
 use crate::{AuthError, Time};
+
+use ipv6::SOLICITATION_RATE;
+use network::{Ncp, Open};
 
 pub use view::SessionInfo;
 
@@ -78,10 +85,11 @@ pub(crate) struct Session {
     lcp: Negotiation<LcpOptions>,
     auth: Authenticator,
     ipcp: Negotiation<IpcpOptions>,
+    ipv6cp: Negotiation<Ipv6cpOptions>,
     user_name: Box<[u8]>,
     grant: Option<Grant>,
     cause: Option<TerminateCause>,
-    network_up: bool,
+    open: Open,
     was_up: bool,
     echo_missed: u8,
     started: Time,
@@ -91,6 +99,9 @@ pub(crate) struct Session {
     // Whether anything was heard since the PADR.
     spoken: bool,
     last_traffic: Time,
+    // Unsolicited router advertisements since IPv6CP opened, and the rate of solicitations.
+    advertisements: u8,
+    solicitations: TokenBucket,
 }
 
 impl Session {
@@ -116,10 +127,11 @@ impl Session {
             lcp: Negotiation::new(options),
             auth: Authenticator::new(),
             ipcp: Negotiation::new(IpcpOptions::unset()),
+            ipv6cp: Negotiation::new(Ipv6cpOptions::new(cx.random)),
             user_name: Box::default(),
             grant: None,
             cause: None,
-            network_up: false,
+            open: Open::default(),
             was_up: false,
             echo_missed: 0,
             started: cx.now,
@@ -127,6 +139,8 @@ impl Session {
             last_heard: Some(cx.now),
             spoken: false,
             last_traffic: cx.now,
+            advertisements: 0,
+            solicitations: TokenBucket::full(SOLICITATION_RATE, cx.now),
         }
     }
 
@@ -157,7 +171,23 @@ impl Session {
             timers.arm(Timer::Idle, cx.now + idle);
         }
         let last_id = cx.random.below(256) as u8;
-        Self {
+        let options = IpcpOptions::new(&record.grant);
+        let ipcp = match record.ipv4_open {
+            true => Negotiation::opened(options, last_id),
+            false => Negotiation::stopped(options, last_id),
+        };
+        let ipv6cp = match (record.interface_ids, record.grant.ipv6) {
+            (Some(ids), Some(_)) => {
+                Negotiation::opened(Ipv6cpOptions::agreed(ids, cx.random), last_id)
+            }
+            (None, Some(_)) => Negotiation::stopped(Ipv6cpOptions::new(cx.random), last_id),
+            (_, None) => Negotiation::new(Ipv6cpOptions::new(cx.random)),
+        };
+        let open = Open {
+            ipv4: record.ipv4_open,
+            ipv6: ipv6cp.state() == State::Opened,
+        };
+        let mut session = Self {
             lower,
             line,
             subscriber: Subscriber {
@@ -172,11 +202,12 @@ impl Session {
             phase: Phase::Network,
             lcp: Negotiation::opened(lcp, last_id),
             auth: Authenticator::accepted(),
-            ipcp: Negotiation::opened(IpcpOptions::new(&record.grant), last_id),
+            ipcp,
+            ipv6cp,
             user_name: record.user_name.into(),
             grant: Some(record.grant),
             cause: None,
-            network_up: true,
+            open,
             was_up: true,
             echo_missed: 0,
             started: record.started,
@@ -184,7 +215,13 @@ impl Session {
             last_heard: None,
             spoken: true,
             last_traffic: cx.now,
+            advertisements: 0,
+            solicitations: TokenBucket::full(SOLICITATION_RATE, cx.now),
+        };
+        if open.ipv6 {
+            session.resume_advertising(cx);
         }
+        session
     }
 
     /// The PADS is queued: LCP opens.
@@ -204,7 +241,7 @@ impl Session {
 
     /// Whether the session counts against the half-open limit.
     pub(crate) const fn is_half_open(&self) -> bool {
-        !self.network_up && !matches!(self.phase, Phase::Terminate | Phase::Dead)
+        !self.open.any() && !matches!(self.phase, Phase::Terminate | Phase::Dead)
     }
 
     /// Since when the peer is silent, if it has sent nothing yet on this session.
@@ -249,26 +286,12 @@ impl Session {
         self.terminate(cause, cx);
     }
 
-    fn enter_network(&mut self, grant: Grant, cx: &mut Context<'_>) {
-        self.phase = Phase::Network;
-        self.grant = Some(grant);
-        if let Some(timeout) = grant.session_timeout {
-            self.lower.timers.arm(Timer::Session, cx.now + timeout);
-        }
-        self.ipcp.options = IpcpOptions::new(&grant);
-        if self.ipcp.state() == State::Initial {
-            let step = self.ipcp.event(automaton::Event::Open, &mut self.lower, cx);
-            self.after_ipcp(step, TerminateCause::IpcpTimeout, cx);
-        }
-        let step = self.ipcp.event(automaton::Event::Up, &mut self.lower, cx);
-        self.after_ipcp(step, TerminateCause::IpcpTimeout, cx);
-    }
-
     /// Ends the session the orderly way, with a Terminate exchange. Without effect when it is already ending.
     pub(crate) fn terminate(&mut self, cause: TerminateCause, cx: &mut Context<'_>) {
         if matches!(self.phase, Phase::Terminate | Phase::Dead) {
             return;
         }
+        self.retract_advertisement(cx);
         self.begin_end(cause);
         let step = self.lcp.event(automaton::Event::Close, &mut self.lower, cx);
         self.after_lcp(step, cause, cx);
@@ -287,7 +310,7 @@ impl Session {
     /// The access port has another address now.
     pub(crate) fn set_source(&mut self, mac: MacAddr, cx: &mut Context<'_>) {
         self.lower.header.src = mac;
-        if !self.network_up {
+        if !self.open.any() {
             self.cut_off(TerminateCause::PortDown, cx);
         }
     }
@@ -308,6 +331,7 @@ impl Session {
             Timer::Echo,
             Timer::Session,
             Timer::Idle,
+            Timer::RouterAdvertisement,
         ] {
             self.lower.timers.disarm(timer);
         }
@@ -362,8 +386,7 @@ impl Session {
             NetworkDownReason::LcpRenegotiation
         };
         self.network_down(reason, cx);
-        // Nothing above LCP survives; the automaton's own signal is the network_down just done.
-        let _ = self.ipcp.event(automaton::Event::Down, &mut self.lower, cx);
+        self.ncps_down(cx);
         // A refused peer that repeats its request is told so again until the link is gone.
         if self.phase == Phase::Establish || !self.auth.refused() {
             self.auth.reset();
@@ -375,45 +398,6 @@ impl Session {
         if self.phase == Phase::Establish {
             self.arm_setup(cx);
             self.lower.peer_mru = DEFAULT_MRU.min(self.lcp.options.link_mru());
-        }
-    }
-
-    /// `cause` is why the session ends, if this step ends it: IPCP is the only network protocol.
-    fn after_ipcp(&mut self, step: Step, cause: TerminateCause, cx: &mut Context<'_>) {
-        match step {
-            Step::Quiet => {}
-            Step::Up => self.ipcp_up(cx),
-            Step::Down => {
-                self.network_down(NetworkDownReason::IpcpRenegotiation, cx);
-                self.arm_setup(cx);
-            }
-            Step::Finished => self.terminate(cause, cx),
-            Step::GiveUp(cause) => self.terminate(cause, cx),
-        }
-    }
-
-    fn ipcp_up(&mut self, cx: &mut Context<'_>) {
-        cx.counters.count(Outcome::IpcpOpened);
-        self.network_up = true;
-        self.was_up = true;
-        self.up_since = cx.now;
-        self.last_traffic = cx.now;
-        self.lower.timers.disarm(Timer::Setup);
-        if let Some(idle) = self.grant.and_then(|g| g.idle_timeout) {
-            self.lower.timers.arm(Timer::Idle, cx.now + idle);
-        }
-        if let Some(record) = self.record() {
-            cx.events.push_back(Event::SessionUp(Box::new(record)));
-        }
-    }
-
-    fn network_down(&mut self, reason: NetworkDownReason, cx: &mut Context<'_>) {
-        if core::mem::replace(&mut self.network_up, false) {
-            self.lower.timers.disarm(Timer::Idle);
-            cx.events.push_back(Event::NetworkDown {
-                session: self.lower.session,
-                reason,
-            });
         }
     }
 
@@ -433,13 +417,6 @@ impl Session {
         self.echo_missed = 0;
     }
 
-    /// The dataplane saw traffic from the peer.
-    pub(crate) fn note_traffic(&mut self, now: Time) {
-        self.heard(now);
-        self.ipcp.peer_is_opened();
-        self.last_traffic = now;
-    }
-
     /// Handles every timer that is due.
     pub(crate) fn expire(&mut self, cx: &mut Context<'_>) {
         while let Some(timer) = self.lower.timers.expire(cx.now) {
@@ -448,19 +425,14 @@ impl Session {
                     let step = self.lcp.timeout(&mut self.lower, cx);
                     self.after_lcp(step, TerminateCause::LcpTimeout, cx);
                 }
-                Timer::IpcpRestart => {
-                    let cause = match self.ipcp.state() {
-                        State::Stopping => TerminateCause::IpcpClosed,
-                        _ => TerminateCause::IpcpTimeout,
-                    };
-                    let step = self.ipcp.timeout(&mut self.lower, cx);
-                    self.after_ipcp(step, cause, cx);
-                }
+                Timer::IpcpRestart => self.ncp_timeout(Ncp::Ipcp, cx),
+                Timer::Ipv6cpRestart => self.ncp_timeout(Ncp::Ipv6cp, cx),
                 Timer::Auth => self.terminate(TerminateCause::AuthTimeout, cx),
                 Timer::Setup => self.terminate(TerminateCause::SetupTimeout, cx),
                 Timer::Echo => self.echo(cx),
                 Timer::Session => self.terminate(TerminateCause::SessionTimeout, cx),
                 Timer::Idle => self.idle(cx),
+                Timer::RouterAdvertisement => self.advertise_unasked(cx),
             }
         }
     }

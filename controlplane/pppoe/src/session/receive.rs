@@ -2,6 +2,7 @@
 
 use bng_wire::pppoe::protocol;
 
+use super::network::Ncp;
 use super::{Phase, Session};
 use crate::DropReason;
 use crate::automaton::{self, State};
@@ -35,7 +36,9 @@ impl Session {
         let result = match protocol {
             protocol::LCP => self.receive_lcp(payload, cx),
             protocol::PAP => self.receive_pap(payload, cx),
-            protocol::IPCP => self.receive_ipcp(payload, cx),
+            protocol::IPCP => self.receive_ncp(Ncp::Ipcp, payload, cx),
+            protocol::IPV6CP if self.may_have_ipv6() => self.receive_ncp(Ncp::Ipv6cp, payload, cx),
+            protocol::IPV6 if self.may_have_ipv6() => self.receive_ipv6(payload, cx),
             protocol::IPV4 => Err(self.not_in_network().unwrap_or(DropReason::DataPunted)),
             _ => self.receive_unknown(protocol, payload, cx),
         };
@@ -46,8 +49,13 @@ impl Session {
         result
     }
 
+    /// Whether IPv6 was granted; else its protocols are unknown ones.
+    fn may_have_ipv6(&self) -> bool {
+        self.grant.is_some_and(|grant| grant.ipv6.is_some())
+    }
+
     /// Why a network-phase packet does not count now.
-    const fn not_in_network(&self) -> Option<DropReason> {
+    pub(super) const fn not_in_network(&self) -> Option<DropReason> {
         match self.phase {
             Phase::Network => None,
             Phase::Terminate | Phase::Dead => Some(DropReason::SessionEnding),
@@ -87,7 +95,14 @@ impl Session {
         if self.lcp.state() != State::Opened {
             return Err(DropReason::BeforeOpened);
         }
-        match u16::from_be_bytes([high, low]) {
+        let number = u16::from_be_bytes([high, low]);
+        if let Some(ncp) = Ncp::of(number)
+            && self.phase == Phase::Network
+        {
+            self.ncp_refused(ncp, cx);
+            return Ok(());
+        }
+        match number {
             protocol::LCP => {
                 let event = automaton::Event::RejectFatal;
                 let step = self.lcp.event(event, &mut self.lower, cx);
@@ -95,10 +110,6 @@ impl Session {
             }
             protocol::PAP if self.phase == Phase::Authenticate => {
                 self.terminate(TerminateCause::AuthRefused, cx);
-            }
-            // Nothing more of this protocol may be sent (RFC 1661 section 5.7), and there is no other one.
-            protocol::IPCP if self.phase == Phase::Network => {
-                self.terminate(TerminateCause::IpcpRefused, cx);
             }
             _ => {}
         }
@@ -170,23 +181,6 @@ impl Session {
                     service_name: self.subscriber.service_name.to_vec(),
                 }));
             }
-        }
-        Ok(())
-    }
-
-    fn receive_ipcp(&mut self, payload: &[u8], cx: &mut Context<'_>) -> Result<(), DropReason> {
-        let packet = ControlPacket::parse(payload)?;
-        if let Some(reason) = self.not_in_network() {
-            return Err(reason);
-        }
-        let step = self.ipcp.receive(packet, &mut self.lower, cx)?;
-        let cause = match packet.code {
-            code::TERMINATE_REQUEST | code::TERMINATE_ACK => TerminateCause::IpcpClosed,
-            _ => TerminateCause::IpcpRefused,
-        };
-        self.after_ipcp(step, cause, cx);
-        if packet.code == code::CODE_REJECT && self.ipcp.state() == State::Stopping {
-            self.terminate(TerminateCause::IpcpRefused, cx);
         }
         Ok(())
     }

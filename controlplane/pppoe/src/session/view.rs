@@ -8,7 +8,7 @@ use super::{Phase, Session};
 use crate::Time;
 use crate::automaton::State;
 use crate::counters::TerminateCause;
-use crate::events::{AccessLine, SessionRecord, SessionRef};
+use crate::events::{AccessLine, InterfaceIds, Ipv6Grant, SessionRecord, SessionRef};
 use crate::timers::Timer;
 
 /// A live session as operators see it.
@@ -26,7 +26,9 @@ pub struct SessionInfo<'a> {
     pub lcp: State,
     /// IPCP's automaton state.
     pub ipcp: State,
-    /// Whether the network phase is reached and IPCP Opened.
+    /// IPv6CP's automaton state.
+    pub ipv6cp: State,
+    /// Whether IPCP or IPv6CP is Opened.
     pub network_up: bool,
     /// Why the session is ending, if it is.
     pub cause: Option<TerminateCause>,
@@ -44,6 +46,10 @@ pub struct SessionInfo<'a> {
     pub gateway_ip: Option<Ipv4Addr>,
     /// DNS servers given to the subscriber.
     pub dns: [Option<Ipv4Addr>; 2],
+    /// The subscriber's IPv6, once granted.
+    pub ipv6: Option<Ipv6Grant>,
+    /// Interface identifiers, while IPv6CP is Opened.
+    pub interface_ids: Option<InterfaceIds>,
     /// Opaque value of the grant.
     pub accounting_id: Option<u64>,
     /// Largest PPP information field we take, in bytes.
@@ -76,7 +82,8 @@ impl Session {
             phase: self.phase,
             lcp: self.lcp.state(),
             ipcp: self.ipcp.state(),
-            network_up: self.network_up,
+            ipv6cp: self.ipv6cp.state(),
+            network_up: self.open.any(),
             cause: self.cause,
             user_name: &self.user_name,
             circuit_id: &self.subscriber.circuit_id,
@@ -85,6 +92,8 @@ impl Session {
             framed_ip: self.grant.map(|g| g.framed_ip),
             gateway_ip: self.grant.map(|g| g.gateway_ip),
             dns: self.grant.map_or([None; 2], |g| g.dns),
+            ipv6: self.grant.and_then(|g| g.ipv6),
+            interface_ids: self.interface_ids(),
             accounting_id: self.grant.map(|g| g.accounting_id),
             our_mru: lcp.our_mru(),
             peer_mru: lcp.peer_mru(),
@@ -92,15 +101,19 @@ impl Session {
             peer_magic: lcp.peer_magic(),
             echo_missed: self.echo_missed,
             started: self.started,
-            up_since: self.network_up.then_some(self.up_since),
+            up_since: self.open.any().then_some(self.up_since),
             last_heard: self.last_heard,
             session_deadline: self.lower.timers.deadline(Timer::Session),
         }
     }
 
+    fn interface_ids(&self) -> Option<InterfaceIds> {
+        self.open.ipv6.then(|| self.ipv6cp.options.ids())
+    }
+
     /// The record of a session whose network is up.
     pub(crate) fn record(&self) -> Option<SessionRecord> {
-        let grant = self.grant.filter(|_| self.network_up)?;
+        let grant = self.grant.filter(|_| self.open.any())?;
         let lcp = &self.lcp.options;
         Some(SessionRecord {
             session: self.lower.session,
@@ -116,6 +129,8 @@ impl Session {
             remote_id: self.subscriber.remote_id.to_vec(),
             service_name: self.subscriber.service_name.to_vec(),
             grant,
+            ipv4_open: self.open.ipv4,
+            interface_ids: self.interface_ids(),
             started: self.started,
             up_since: self.up_since,
             session_deadline: self.lower.timers.deadline(Timer::Session),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bng_pppoe::PortId;
 use bng_pppoe::codec::control::{self, ControlPacket, Options, put_option};
 use bng_pppoe::codec::frame::{self, Body, Frame, LinkHeader};
-use bng_pppoe::codec::{TagWriter, ipcp, lcp, pap, tags::kind};
+use bng_pppoe::codec::{TagWriter, ipcp, ipv6cp, lcp, pap, tags::kind};
 use bng_wire::pppoe::{code, protocol};
 use bng_wire::{MacAddr, VlanStack};
 
@@ -37,6 +37,15 @@ pub(crate) struct Client {
     pub(crate) lcp_acked: (bool, bool),
     pub(crate) dns: Vec<(u8, Ipv4Addr)>,
     pub(crate) ipcp_acked: (bool, bool),
+    /// Whether it speaks IPCP.
+    pub(crate) has_ipv4: bool,
+    /// The identifier it asks for, when it speaks IPv6CP.
+    pub(crate) interface_id: Option<u64>,
+    /// Whether it takes another identifier when told to.
+    pub(crate) insists_on_id: bool,
+    pub(crate) ipv6cp_acked: (bool, bool),
+    /// IPv6 packets received.
+    pub(crate) ipv6: Vec<Vec<u8>>,
     pub(crate) pap_reply: Option<u8>,
     pub(crate) ended: bool,
     pub(crate) seen: Vec<(u16, u8)>,
@@ -67,6 +76,11 @@ impl Client {
             lcp_acked: (false, false),
             dns: vec![(129, Ipv4Addr::UNSPECIFIED), (131, Ipv4Addr::UNSPECIFIED)],
             ipcp_acked: (false, false),
+            has_ipv4: true,
+            interface_id: None,
+            insists_on_id: false,
+            ipv6cp_acked: (false, false),
+            ipv6: vec![],
             pap_reply: None,
             ended: false,
             seen: vec![],
@@ -165,6 +179,35 @@ impl Client {
         self.ipcp(lcp::code::CONFIGURE_REQUEST, self.id, &list)
     }
 
+    pub(crate) fn ipv6cp(&self, code: u8, id: u8, data: &[u8]) -> Vec<u8> {
+        self.ppp(protocol::IPV6CP, &control::write(code, id, data))
+    }
+
+    pub(crate) fn ipv6cp_request(&mut self) -> Vec<u8> {
+        self.id = self.id.wrapping_add(1);
+        let mut list = vec![];
+        let own = self.interface_id.unwrap_or(0).to_be_bytes();
+        put_option(&mut list, ipv6cp::option::INTERFACE_IDENTIFIER, &own);
+        self.ipv6cp(lcp::code::CONFIGURE_REQUEST, self.id, &list)
+    }
+
+    fn network_requests(&mut self) -> Vec<Vec<u8>> {
+        let mut out = vec![];
+        if self.has_ipv4 {
+            out.push(self.ipcp_request());
+        }
+        if self.interface_id.is_some() {
+            out.push(self.ipv6cp_request());
+        }
+        out
+    }
+
+    fn protocol_reject(&mut self, number: u16, packet: ControlPacket<'_>) -> Vec<Vec<u8>> {
+        self.id = self.id.wrapping_add(1);
+        let rejected = [&number.to_be_bytes(), packet.raw].concat();
+        vec![self.lcp(lcp::code::PROTOCOL_REJECT, self.id, &rejected)]
+    }
+
     fn lcp_opened(&mut self) -> Vec<Vec<u8>> {
         if self.lcp_acked == (true, true) {
             self.id = self.id.wrapping_add(1);
@@ -181,7 +224,7 @@ impl Client {
         } = frame::parse(bytes).unwrap();
         assert_eq!(
             (dst, vlans),
-            (self.mac, self.vlans),
+            (self.mac, self.vlans.without_priority_tags()),
             "addressed as the client is"
         );
         match body {
@@ -212,6 +255,10 @@ impl Client {
                 payload,
             } => {
                 assert_eq!(session_id, self.session_id);
+                if proto == protocol::IPV6 {
+                    self.ipv6.push(payload.to_vec());
+                    return vec![];
+                }
                 let packet = ControlPacket::parse(payload).unwrap();
                 self.seen.push((proto, packet.code));
                 match proto {
@@ -219,12 +266,14 @@ impl Client {
                     protocol::PAP => {
                         self.pap_reply = Some(packet.code);
                         if packet.code == pap::code::AUTHENTICATE_ACK {
-                            vec![self.ipcp_request()]
+                            self.network_requests()
                         } else {
                             vec![]
                         }
                     }
-                    protocol::IPCP => self.react_ipcp(packet),
+                    protocol::IPCP if self.has_ipv4 => self.react_ipcp(packet),
+                    protocol::IPV6CP if self.interface_id.is_some() => self.react_ipv6cp(packet),
+                    protocol::IPCP | protocol::IPV6CP => self.protocol_reject(proto, packet),
                     other => panic!("unexpected protocol {other:#06x}"),
                 }
             }
@@ -299,6 +348,29 @@ impl Client {
                 let options = Options::parse(packet.data).unwrap();
                 self.dns.retain(|dns| options.find(dns.0).is_none());
                 vec![self.ipcp_request()]
+            }
+            _ => vec![],
+        }
+    }
+
+    fn react_ipv6cp(&mut self, packet: ControlPacket<'_>) -> Vec<Vec<u8>> {
+        match packet.code {
+            lcp::code::CONFIGURE_REQUEST => {
+                self.ipv6cp_acked.1 = true;
+                vec![self.ipv6cp(lcp::code::CONFIGURE_ACK, packet.id, packet.data)]
+            }
+            lcp::code::CONFIGURE_ACK => {
+                self.ipv6cp_acked.0 = true;
+                vec![]
+            }
+            lcp::code::CONFIGURE_NAK => {
+                let options = Options::parse(packet.data).unwrap();
+                let hint = options.find(ipv6cp::option::INTERFACE_IDENTIFIER).unwrap();
+                if !self.insists_on_id {
+                    let hint = u64::from_be_bytes(hint.data.try_into().unwrap());
+                    self.interface_id = Some(hint);
+                }
+                vec![self.ipv6cp_request()]
             }
             _ => vec![],
         }

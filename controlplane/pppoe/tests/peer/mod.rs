@@ -6,13 +6,14 @@ pub(crate) mod storm;
 
 pub(crate) use client::Client;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bng_pppoe::codec::control::ControlPacket;
 use bng_pppoe::codec::frame::{self, Body};
 use bng_pppoe::{
-    AccessConcentrator, AuthRequest, AuthVerdict, Config, DropReason, Event, Grant, Outcome,
-    PortConfig, PortId, RejectCause, SessionRecord, SessionRef, TerminateCause, Time, Transmit,
+    AccessConcentrator, AuthRequest, AuthVerdict, Config, DropReason, Event, Grant, Ipv6Grant,
+    Outcome, PortConfig, PortId, RejectCause, SessionRecord, SessionRef, TerminateCause, Time,
+    Transmit,
 };
 use bng_wire::{MacAddr, VlanTag};
 
@@ -46,9 +47,26 @@ pub(crate) fn grant() -> Grant {
         framed_ip: FRAMED,
         gateway_ip: GATEWAY,
         dns: [Some(DNS1), Some(DNS2)],
+        ipv6: None,
         session_timeout: None,
         idle_timeout: None,
         accounting_id: 4711,
+    }
+}
+
+pub(crate) const IPV6: Ipv6Grant = Ipv6Grant {
+    prefix: Ipv6Addr::new(0x2001, 0xdb8, 0, 0x77, 0, 0, 0, 0),
+    delegated: Some((Ipv6Addr::new(0x2001, 0xdb8, 0x1000, 0x7700, 0, 0, 0, 0), 56)),
+    dns: [
+        Some(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x53)),
+        None,
+    ],
+};
+
+pub(crate) fn dual_stack() -> Grant {
+    Grant {
+        ipv6: Some(IPV6),
+        ..grant()
     }
 }
 
@@ -216,6 +234,7 @@ impl World {
                 Event::SessionStarted { .. } => "started",
                 Event::AuthRequest(_) => "auth",
                 Event::SessionUp(_) => "up",
+                Event::NetworkChanged(_) => "changed",
                 Event::NetworkDown { .. } => "network-down",
                 Event::SessionDown { .. } => "down",
             })
@@ -245,17 +264,15 @@ pub(crate) fn as_discovery(bytes: &[u8]) -> (u8, u16, bng_pppoe::codec::Tags<'_>
     }
 }
 
-/// The record of the latest `SessionUp`.
+/// The record of the latest `SessionUp` or `NetworkChanged`.
 pub(crate) fn record_of(world: &World) -> SessionRecord {
-    match world
-        .events
-        .iter()
-        .rev()
-        .find(|e| matches!(e, Event::SessionUp(_)))
-    {
-        Some(Event::SessionUp(record)) => (**record).clone(),
-        _ => panic!("no SessionUp"),
-    }
+    let mut latest = world.events.iter().rev();
+    latest
+        .find_map(|event| match event {
+            Event::SessionUp(record) | Event::NetworkChanged(record) => Some((**record).clone()),
+            _ => None,
+        })
+        .expect("a session that is up")
 }
 
 /// A world with one client whose network is up.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bng_pppoe::codec::frame::{self, Body};
-use bng_pppoe::codec::{ControlPacket, lcp, tags::kind};
+use bng_pppoe::codec::{ControlPacket, lcp, nd, tags::kind};
 use bng_pppoe::{
     AccessConcentrator, AuthVerdict, Event, NetworkDownReason, Phase, PortId, RejectCause,
     SessionRef, TerminateCause, Time, Transmit,
@@ -14,7 +14,7 @@ use bng_pppoe::{
 use bng_wire::pppoe::{code, protocol};
 use bng_wire::{VlanStack, ethernet};
 
-use super::{Client, config, grant, tag};
+use super::{Client, config, dual_stack, tag};
 
 /// What the driver knows of one session.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,8 +59,8 @@ struct Storm {
     ac: AccessConcentrator,
     now: Time,
     clients: Vec<Client>,
-    /// Latest Configure-Request of the engine per client: LCP and IPCP.
-    asked: Vec<[Asked; 2]>,
+    /// Latest Configure-Request of the engine per client: LCP, IPCP and IPv6CP.
+    asked: Vec<[Asked; 3]>,
     lives: BTreeMap<SessionRef, Life>,
     withdrawn: Vec<SessionRef>,
     largest: usize,
@@ -82,7 +82,7 @@ pub(crate) fn play(script: &[u8]) -> usize {
     let mut storm = Storm {
         ac: AccessConcentrator::new(config, now, [3; 32]).unwrap(),
         now,
-        asked: vec![[None, None]; clients.len()],
+        asked: vec![[None, None, None]; clients.len()],
         clients,
         lives: BTreeMap::new(),
         withdrawn: vec![],
@@ -100,6 +100,7 @@ impl Storm {
         let op = script.byte();
         let who = usize::from(script.byte()) % self.clients.len();
         let client = &mut self.clients[who];
+        let is_ipv6 = op / 16 == 0xe;
         let mut bytes = match op % 16 {
             0 => client.padi(),
             1 => client.padr(),
@@ -110,11 +111,19 @@ impl Storm {
                 None => return,
             },
             5 => client.pap(script.byte()),
+            6 if is_ipv6 => {
+                client.interface_id = Some(u64::from(script.byte()));
+                client.ipv6cp_request()
+            }
             6 => {
                 client.ip = super::FRAMED;
                 client.dns.clear();
                 client.ipcp_request()
             }
+            7 if is_ipv6 => match &self.asked[who][2] {
+                Some((id, data)) => client.ipv6cp(lcp::code::CONFIGURE_ACK, *id, data),
+                None => return,
+            },
             7 => match &self.asked[who][1] {
                 Some((id, data)) => client.ipcp(lcp::code::CONFIGURE_ACK, *id, data),
                 None => return,
@@ -125,7 +134,15 @@ impl Storm {
             }
             9 => {
                 let (code, id, len) = (script.byte() % 16, script.byte(), script.byte() % 64);
-                client.ipcp(code, id, script.bytes(len.into()))
+                let data = script.bytes(len.into());
+                match is_ipv6 {
+                    true => client.ipv6cp(code, id, data),
+                    false => client.ipcp(code, id, data),
+                }
+            }
+            10 if is_ipv6 => {
+                let source = nd::link_local(script.byte().into());
+                client.ppp(protocol::IPV6, &nd::router_solicitation(source))
             }
             10 => {
                 let (proto, len) = (script.word() & 0xfeff, script.byte());
@@ -219,7 +236,7 @@ impl Storm {
         let accept = verdict < 200;
         let answer = if accept {
             AuthVerdict::Accept {
-                grant: grant(),
+                grant: dual_stack(),
                 message: vec![b'm'; verdict.into()],
             }
         } else {
@@ -290,11 +307,16 @@ impl Storm {
                 assert!(record.peer_mru <= record.link_mru && record.our_mru <= record.link_mru);
                 (life.up, life.was_up) = (true, true);
             }
+            Event::NetworkChanged(record) => {
+                let life = self.lives.get_mut(&record.session).expect("started before");
+                assert!(life.accepted && life.up && !life.down);
+                assert!(record.ipv4_open || record.interface_ids.is_some());
+            }
             Event::NetworkDown { session, reason } => {
                 let life = self.lives.get_mut(&session).expect("started before");
                 assert!(life.up && !life.down);
                 life.up = false;
-                life.accepted = reason == NetworkDownReason::IpcpRenegotiation;
+                life.accepted = reason == NetworkDownReason::NcpRenegotiation;
             }
             Event::SessionDown {
                 session, was_up, ..
@@ -333,7 +355,7 @@ impl Storm {
                 ..
             } if session_id != 0 => {
                 self.clients[who].session_id = session_id;
-                self.asked[who] = [None, None];
+                self.asked[who] = [None, None, None];
             }
             Body::Discovery { .. } => {}
             Body::Session {
@@ -341,10 +363,15 @@ impl Storm {
                 payload,
                 ..
             } => {
+                if proto == protocol::IPV6 {
+                    assert_eq!(nd::parse(payload), Ok(nd::Received::Other));
+                    return;
+                }
                 let packet = ControlPacket::parse(payload).expect("well-formed");
                 let at = match (proto, packet.code) {
                     (protocol::LCP, lcp::code::CONFIGURE_REQUEST) => 0,
                     (protocol::IPCP, lcp::code::CONFIGURE_REQUEST) => 1,
+                    (protocol::IPV6CP, lcp::code::CONFIGURE_REQUEST) => 2,
                     _ => return,
                 };
                 self.asked[who][at] = Some((packet.id, packet.data.to_vec()));

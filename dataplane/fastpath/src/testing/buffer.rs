@@ -67,6 +67,11 @@ impl PacketBuf for TestBuf {
     }
 
     #[inline(always)]
+    fn set_port(&mut self, port: u8) {
+        self.port = port;
+    }
+
+    #[inline(always)]
     fn trim_front(&mut self, len: usize) {
         assert!(len <= self.data().len(), "trimmed more than there is");
         self.start += len;

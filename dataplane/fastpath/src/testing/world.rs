@@ -33,6 +33,10 @@ pub struct Spec {
     pub nat_mappings: u32,
     /// Echo requests answered per second and worker.
     pub echo_per_second: u32,
+    /// PPP control frames punted per second and session.
+    pub punts_per_second: u32,
+    /// ICMP errors sent per second and worker.
+    pub icmp_errors_per_second: u32,
 }
 
 impl Default for Spec {
@@ -44,6 +48,8 @@ impl Default for Spec {
             block_size: 64,
             nat_mappings: 4_096,
             echo_per_second: 10,
+            punts_per_second: 0,
+            icmp_errors_per_second: 0,
         }
     }
 }
@@ -176,6 +182,8 @@ impl World {
             nat_timers: NatTimers::default(),
             echo_per_second: spec.echo_per_second,
             resolve_per_second: 10,
+            punts_per_second: spec.punts_per_second,
+            icmp_errors_per_second: spec.icmp_errors_per_second,
             seed: 0x5eed,
         };
         let now_ms = 1_000_000;

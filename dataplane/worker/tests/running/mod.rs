@@ -1,5 +1,7 @@
 //! The real process between two TAP devices in a namespace of its own; the test plays control, subscribers and core.
 
+#![allow(dead_code, reason = "each test binary uses a part")]
+
 pub(crate) mod frames;
 
 use bng_config::Config;
@@ -260,6 +262,11 @@ impl Gateway {
         run("ip", &format!("address add {OURS}/24 dev core0"));
     }
 
+    /// The process's id.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.process.as_ref().unwrap().0)
+    }
+
     /// Ends the process by SIGTERM.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
         let (child, _) = self.process.as_ref().unwrap();
@@ -434,6 +441,7 @@ dataplane:
   workers: [0, {second}]
   idle_backoff_us: 100
   mbufs: 8192
+  routes: {{ ipv4: 65536, ipv6: 16384 }}
   eal: {{ hugepages: false, memory_mib: 256, file_prefix: {namespace} }}
   ports:
     - {{ name: access0, role: access, device: \"net_af_packet0,iface=acc,qpairs=2\", mtu: 1500 }}

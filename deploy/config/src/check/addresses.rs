@@ -178,7 +178,8 @@ impl Checker<'_> {
             {
                 return self.fail(
                     &format!("{key}.nat"),
-                    Problem::UnknownNatPool {
+                    Problem::Unknown {
+                        what: "NAT pool",
                         name: name.clone(),
                         known: self
                             .config

@@ -16,10 +16,16 @@ dataplane:
   eal: { extra_args: [--iova-mode=va] }
   ports:
     - { name: core0, role: core, device: a, addresses: [192.0.2.2/30], routes: [{ to: default, via: 192.0.2.1 }] }
-    - { name: access0, role: access, device: b }
+    - { name: access0, role: access, device: b, vlans: [{ s_vlan: 100, c_vlan: any, service_names: [internet] }] }
+  routes: {}
 pppoe: { service_names: [internet], lcp: {}, echo: {} }
 auth: { protocols: [pap], users: [{ name: alice, password: "secret" }] }
 pools: [{ name: subscribers, ranges: [100.64.0.0/20], gateway: 100.64.0.1, dns: [192.0.2.53], nat: cgn }]
+policies: [{ name: gold, up: { rate_kbps: 1000 }, down: { rate_kbps: 1000 }, filter: kids }]
+filters:
+  - name: kids
+    up: [{ action: drop, protocol: tcp, remote: 198.51.100.0/24, remote_ports: 25, local_ports: 1024-65535 }]
+    down: [{ action: accept }]
 nat: { pools: [{ name: cgn, addresses: [203.0.113.0/28] }], timers: {} }
 api: { listen: "127.0.0.1:8080" }
 log: { level: info }
@@ -62,18 +68,36 @@ fn keys() -> Vec<(String, &'static Kind, bool)> {
     found
 }
 
-/// The value at a documented path; `[]` is the first entry. A last key that is missing is made.
+/// The value at a documented path; `[]` is the first entry that has the next key, else the first. A last key that is
+/// missing is made.
 fn at<'a>(value: &'a mut Value, path: &str) -> &'a mut Value {
     let mut value = value;
-    for step in path.split('.').filter(|step| !step.is_empty()) {
+    let mut steps = path.split('.').filter(|step| !step.is_empty()).peekable();
+    while let Some(step) = steps.next() {
         let name = step.trim_end_matches("[]");
         let section = value.as_mapping_mut().unwrap();
         value = section.entry(Value::from(name)).or_insert(Value::Null);
-        for _ in 0..step.matches("[]").count() {
-            value = &mut value.as_sequence_mut().unwrap()[0];
+        if step.ends_with("[]") {
+            let entries = value.as_sequence_mut().unwrap();
+            let next = steps.peek().map(|next| next.trim_end_matches("[]"));
+            let has = |entry: &Value| next.is_some_and(|next| entry.get(next).is_some());
+            let index = entries.iter().position(has).unwrap_or(0);
+            value = &mut entries[index];
         }
     }
     value
+}
+
+/// Takes the key at a documented path away.
+fn remove(value: &mut Value, path: &str) {
+    let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let sections = match parent.strip_suffix("[]") {
+        Some(list) => at(value, list).as_sequence_mut().unwrap().as_mut_slice(),
+        None => std::slice::from_mut(at(value, parent)),
+    };
+    for section in sections {
+        section.as_mapping_mut().unwrap().remove(name);
+    }
 }
 
 /// The names serde lists after "expected" in the error for something it does not know.
@@ -198,27 +222,20 @@ fn documented_defaults_are_what_an_absent_key_means() {
         let (_, kind, required) = keys().into_iter().find(|(key, ..)| *key == path).unwrap();
         assert_eq!(default == "required", required, "{path}");
         let mut without = full();
-        let (parent, name) = path.rsplit_once('.').unwrap_or(("", &path));
-        if required || name.ends_with("[]") {
+        if required || path.ends_with("[]") {
             continue;
         }
         // Nothing may refer to what is taken away.
         if path.starts_with("nat") {
-            at(&mut without, "pools[]")
-                .as_mapping_mut()
-                .unwrap()
-                .remove("nat");
+            remove(&mut without, "pools[].nat");
+        }
+        if path == "filters" {
+            remove(&mut without, "policies[].filter");
         }
         if path.ends_with("ports[].addresses") {
-            at(&mut without, "dataplane.ports[]")
-                .as_mapping_mut()
-                .unwrap()
-                .remove("routes");
+            remove(&mut without, "dataplane.ports[].routes");
         }
-        at(&mut without, parent)
-            .as_mapping_mut()
-            .unwrap()
-            .remove(name);
+        remove(&mut without, &path);
         let mut with = without.clone();
         *at(&mut with, &path) = match (default.as_str(), kind) {
             ("empty", Kind::Section(_)) => Value::Mapping(Default::default()),

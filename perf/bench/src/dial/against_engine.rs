@@ -163,6 +163,7 @@ impl World {
                                     framed_ip: Ipv4Addr::from_bits(0x6440_0001 + number),
                                     gateway_ip: Ipv4Addr::new(100, 64, 255, 254),
                                     dns: DNS,
+                                    ipv6: None,
                                     session_timeout: None,
                                     idle_timeout: None,
                                     accounting_id: 0,
@@ -184,7 +185,9 @@ impl World {
                     Event::SessionDown { session, .. } => {
                         assert!(self.engine.release(time, session));
                     }
-                    Event::SessionStarted { .. } | Event::NetworkDown { .. } => {}
+                    Event::SessionStarted { .. }
+                    | Event::NetworkChanged(_)
+                    | Event::NetworkDown { .. } => {}
                 }
             } else if let Some(transmit) = self.engine.poll_transmit() {
                 self.fly(Towards::Subscribers, transmit.frame);

@@ -1,139 +1,242 @@
-//! Every packet once: what came out of the pipeline must be what RFC 2516, RFC 791 and NAT44 ask for.
+//! Every packet once: what came out must be what RFC 2516, RFC 791, RFC 768 and NAT44 ask for.
+//!
+//! Written for this alone, octet by octet, and without the parsers and checksum functions the fast path uses: a fault
+//! that both share would not be seen.
 
 use std::net::Ipv4Addr;
 
-use bng_wire::checksum::l4_checksum;
-use bng_wire::ethernet::{self, ethertype};
-use bng_wire::pppoe::{self, protocol};
-use bng_wire::{UdpHdr, ipv4};
 use thiserror::Error;
-use zerocopy::FromBytes;
 
 use super::flows::{CORE_MAC, Flow, HEADERS, NEXT_HOP_MAC, TTL, access_mac, payload_byte};
 
 /// What is wrong with a frame.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub(super) enum Wrong {
-    /// Ethernet header.
-    #[error("Ethernet header: {0}")]
-    Ethernet(&'static str),
-    /// PPPoE header.
-    #[error("PPPoE header: {0}")]
-    Pppoe(&'static str),
-    /// IPv4 header.
-    #[error("IPv4 header: {0}")]
-    Ip(&'static str),
-    /// UDP header.
-    #[error("UDP header: {0}")]
-    Udp(&'static str),
+    /// It ends too early.
+    #[error("truncated")]
+    Truncated,
+    /// A field has another value than it must have.
+    #[error("{field}: {found:#x} in place of {wanted:#x}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What it must be.
+        wanted: u64,
+        /// What it is.
+        found: u64,
+    },
+    /// The UDP checksum was taken away.
+    #[error("no UDP checksum")]
+    NoChecksum,
+    /// The public port is outside of the session's block.
+    #[error("source port {0} is not in the session's block")]
+    Block(u16),
     /// Payload.
-    #[error("payload changed at byte {0}")]
+    #[error("payload changed at octet {0}")]
     Payload(usize),
 }
 
-const fn ensure(holds: bool, wrong: Wrong) -> Result<(), Wrong> {
-    if holds { Ok(()) } else { Err(wrong) }
+/// The rest of a frame, read from the front.
+struct Octets<'a>(&'a [u8]);
+
+impl<'a> Octets<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Wrong> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Wrong::Truncated)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// A number of `count` octets, most significant first.
+    fn number(&mut self, count: usize) -> Result<u64, Wrong> {
+        let octets = self.take(count)?;
+        Ok(octets.iter().fold(0, |n, octet| n << 8 | u64::from(*octet)))
+    }
+
+    fn expect(&mut self, count: usize, field: &'static str, wanted: u64) -> Result<(), Wrong> {
+        let found = self.number(count)?;
+        equal(field, found, wanted)
+    }
+}
+
+const fn equal(field: &'static str, found: u64, wanted: u64) -> Result<(), Wrong> {
+    if found == wanted {
+        Ok(())
+    } else {
+        Err(Wrong::Field {
+            field,
+            wanted,
+            found,
+        })
+    }
+}
+
+/// The ones' complement sum of RFC 1071; all ones for octets with a right checksum in them.
+fn ones_sum(parts: &[&[u8]]) -> u16 {
+    let mut sum = 0u64;
+    for part in parts {
+        for pair in part.chunks(2) {
+            sum += u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low));
+        }
+    }
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    sum as u16
 }
 
 /// Address and port.
 type Endpoint = (Ipv4Addr, u16);
 
 /// Source and destination of a packet whose checksums, length, TTL and payload are right.
-fn datagram(bytes: &[u8], flow: &Flow, ip_bytes: usize) -> Result<[Endpoint; 2], Wrong> {
-    let ip = ipv4::parse(bytes).map_err(|_| Wrong::Ip("malformed, or wrong checksum"))?;
-    ensure(ip.total_len == ip_bytes, Wrong::Ip("total length"))?;
-    ensure(ip.ttl == TTL - 1, Wrong::Ip("TTL not decremented by one"))?;
-    ensure(ip.protocol == ipv4::protocol::UDP, Wrong::Ip("protocol"))?;
-    let segment = bytes
-        .get(ip.header_len..ip.total_len)
-        .ok_or(Wrong::Ip("length"))?;
-    let (udp, payload) = UdpHdr::ref_from_prefix(segment).map_err(|_| Wrong::Udp("truncated"))?;
-    ensure(
-        usize::from(udp.length.get()) == segment.len(),
-        Wrong::Udp("length"),
-    )?;
-    ensure(udp.checksum.get() != 0, Wrong::Udp("checksum removed"))?;
-    ensure(
-        l4_checksum(ip.src, ip.dst, ip.protocol, segment) == 0,
-        Wrong::Udp("checksum"),
-    )?;
-    ensure(payload.len() == ip_bytes - HEADERS, Wrong::Payload(0))?;
-    for (at, byte) in payload.iter().enumerate() {
-        ensure(*byte == payload_byte(flow, at), Wrong::Payload(at))?;
+fn datagram(packet: &[u8], flow: &Flow, ip_bytes: usize) -> Result<[Endpoint; 2], Wrong> {
+    let mut rest = Octets(packet);
+    let header = rest.take(20)?;
+    let segment = rest.take(ip_bytes - 20)?;
+    equal("IPv4 header sum", ones_sum(&[header]).into(), 0xffff)?;
+    let mut ip = Octets(header);
+    ip.expect(1, "version and header length", 0x45)?;
+    ip.expect(1, "type of service", 0)?;
+    ip.expect(2, "total length", ip_bytes as u64)?;
+    ip.expect(2, "identification", flow.port.into())?;
+    ip.expect(2, "flags and fragment offset", 0x4000)?;
+    ip.expect(1, "TTL", u64::from(TTL) - 1)?;
+    ip.expect(1, "protocol", 17)?;
+    ip.take(2)?;
+    let addresses = ip.0;
+    let src = Ipv4Addr::from_bits(ip.number(4)? as u32);
+    let dst = Ipv4Addr::from_bits(ip.number(4)? as u32);
+
+    let pseudo = [0, 17, (segment.len() >> 8) as u8, segment.len() as u8];
+    let sum = ones_sum(&[addresses, &pseudo, segment]);
+    equal("UDP sum", sum.into(), 0xffff)?;
+    let mut udp = Octets(segment);
+    let src_port = udp.number(2)? as u16;
+    let dst_port = udp.number(2)? as u16;
+    udp.expect(2, "UDP length", segment.len() as u64)?;
+    // 0 says that there is none.
+    if udp.number(2)? == 0 {
+        return Err(Wrong::NoChecksum);
     }
-    Ok([
-        (ip.src_addr(), udp.src_port.get()),
-        (ip.dst_addr(), udp.dst_port.get()),
-    ])
+    equal(
+        "payload length",
+        udp.0.len() as u64,
+        (ip_bytes - HEADERS) as u64,
+    )?;
+    for (at, octet) in udp.0.iter().enumerate() {
+        if *octet != payload_byte(flow, at) {
+            return Err(Wrong::Payload(at));
+        }
+    }
+    Ok([(src, src_port), (dst, dst_port)])
 }
 
-/// Checks a frame that leaves by the core port; returns its public address and port.
-pub(super) fn upstream(
-    frame: &[u8],
-    flow: &Flow,
-    ip_bytes: usize,
-) -> Result<(Ipv4Addr, u16), Wrong> {
-    let eth = ethernet::parse(frame).map_err(|_| Wrong::Ethernet("malformed"))?;
-    ensure(
-        eth.dst == NEXT_HOP_MAC && eth.src == CORE_MAC,
-        Wrong::Ethernet("addresses"),
+/// What is not the packet: nothing, or the padding of a frame of 60 octets.
+fn padding(frame: &[u8], used: usize) -> Result<(), Wrong> {
+    equal(
+        "frame length",
+        frame.len() as u64,
+        used.max(frame.len().min(60)) as u64,
+    )
+}
+
+fn remote(flow: &Flow, found: Endpoint) -> Result<(), Wrong> {
+    equal(
+        "remote address",
+        found.0.to_bits().into(),
+        flow.remote.to_bits().into(),
     )?;
-    ensure(
-        eth.ethertype == ethertype::IPV4 && eth.tags.count() == 0,
-        Wrong::Ethernet("type"),
+    equal("remote port", found.1.into(), flow.remote_port.into())
+}
+
+fn inside(flow: &Flow, found: Endpoint) -> Result<(), Wrong> {
+    let address = flow.subscriber.address;
+    equal(
+        "subscriber's address",
+        found.0.to_bits().into(),
+        address.to_bits().into(),
     )?;
-    let rest = frame
-        .get(eth.payload..)
-        .ok_or(Wrong::Ethernet("malformed"))?;
-    let [outside, remote] = datagram(rest, flow, ip_bytes)?;
+    equal("subscriber's port", found.1.into(), flow.port.into())
+}
+
+/// Ethernet header of a frame that leaves by the core port, and the two ends of its packet.
+fn on_core(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<[Endpoint; 2], Wrong> {
+    let mut rest = Octets(frame);
+    rest.expect(6, "destination MAC", NEXT_HOP_MAC.to_u64())?;
+    rest.expect(6, "source MAC", CORE_MAC.to_u64())?;
+    rest.expect(2, "EtherType", 0x0800)?;
+    padding(frame, 14 + ip_bytes)?;
+    datagram(rest.0, flow, ip_bytes)
+}
+
+/// As [`on_core`], for an access port; `ethertype` stands behind the tags. Returns what follows it.
+fn on_access<'a>(frame: &'a [u8], flow: &Flow, ethertype: u64) -> Result<&'a [u8], Wrong> {
+    let subscriber = &flow.subscriber;
+    let mut rest = Octets(frame);
+    rest.expect(6, "destination MAC", subscriber.mac.to_u64())?;
+    let own = access_mac(subscriber.access_port);
+    rest.expect(6, "source MAC", own.to_u64())?;
+    let inner = u64::from(subscriber.index % 4_000 + 1);
+    match subscriber.tags {
+        0 => {}
+        1 => {
+            rest.expect(2, "TPID", 0x8100)?;
+            rest.expect(2, "VLAN", inner)?;
+        }
+        _ => {
+            rest.expect(2, "outer TPID", 0x88a8)?;
+            rest.expect(2, "S-VLAN", u64::from(subscriber.index / 4_000 + 100))?;
+            rest.expect(2, "inner TPID", 0x8100)?;
+            rest.expect(2, "C-VLAN", inner)?;
+        }
+    }
+    rest.expect(2, "EtherType", ethertype)?;
+    Ok(rest.0)
+}
+
+/// Checks an upstream frame, sent on the core port; returns its public address and port.
+pub(super) fn upstream(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<Endpoint, Wrong> {
+    let [outside, other] = on_core(frame, flow, ip_bytes)?;
+    remote(flow, other)?;
     let block = flow.subscriber.block;
-    ensure(
-        remote == (flow.remote, flow.remote_port),
-        Wrong::Ip("destination changed"),
-    )?;
-    ensure(
-        outside.0 == block.address,
-        Wrong::Ip("source is not the session's public address"),
+    equal(
+        "public address",
+        outside.0.to_bits().into(),
+        block.address.to_bits().into(),
     )?;
     let offset = outside.1.checked_sub(block.first_port);
-    ensure(
-        offset.is_some_and(|offset| offset < block.size),
-        Wrong::Udp("source port is not in the session's block"),
-    )?;
-    Ok(outside)
+    if offset.is_some_and(|offset| offset < block.size) {
+        Ok(outside)
+    } else {
+        Err(Wrong::Block(outside.1))
+    }
 }
 
-/// Checks a frame that leaves by an access port.
+/// Checks a downstream frame, sent on an access port.
 pub(super) fn downstream(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<(), Wrong> {
-    let subscriber = &flow.subscriber;
-    let eth = ethernet::parse(frame).map_err(|_| Wrong::Ethernet("malformed"))?;
-    ensure(
-        eth.dst == subscriber.mac && eth.src == access_mac(subscriber.access_port),
-        Wrong::Ethernet("addresses"),
-    )?;
-    ensure(
-        eth.ethertype == ethertype::PPPOE_SESSION && eth.tags.count() == 0,
-        Wrong::Ethernet("type"),
-    )?;
-    let rest = frame
-        .get(eth.payload..)
-        .ok_or(Wrong::Ethernet("malformed"))?;
-    let session = pppoe::parse_session(rest).map_err(|_| Wrong::Pppoe("malformed"))?;
-    ensure(
-        session.session_id == subscriber.session_id,
-        Wrong::Pppoe("session id"),
-    )?;
-    ensure(
-        session.protocol == protocol::IPV4 && session.payload.len() == ip_bytes,
-        Wrong::Pppoe("protocol or length"),
-    )?;
-    let [remote, inside] = datagram(session.payload, flow, ip_bytes)?;
-    ensure(
-        remote == (flow.remote, flow.remote_port),
-        Wrong::Ip("source changed"),
-    )?;
-    ensure(
-        inside == (subscriber.address, flow.port),
-        Wrong::Ip("not the subscriber's address and port"),
-    )
+    let mut rest = Octets(on_access(frame, flow, 0x8864)?);
+    rest.expect(1, "PPPoE version and type", 0x11)?;
+    rest.expect(1, "PPPoE code", 0)?;
+    rest.expect(2, "PPPoE session", flow.subscriber.session_id.into())?;
+    rest.expect(2, "PPPoE length", ip_bytes as u64 + 2)?;
+    rest.expect(2, "PPP protocol", 0x0021)?;
+    padding(frame, frame.len() - rest.0.len() + ip_bytes)?;
+    let [other, subscriber] = datagram(rest.0, flow, ip_bytes)?;
+    remote(flow, other)?;
+    inside(flow, subscriber)
+}
+
+/// Checks an upstream frame of the plain-IP path.
+pub(super) fn plain_upstream(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<(), Wrong> {
+    let [subscriber, other] = on_core(frame, flow, ip_bytes)?;
+    remote(flow, other)?;
+    inside(flow, subscriber)
+}
+
+/// Checks a downstream frame of the plain-IP path.
+pub(super) fn plain_downstream(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<(), Wrong> {
+    let rest = on_access(frame, flow, 0x0800)?;
+    padding(frame, frame.len() - rest.len() + ip_bytes)?;
+    let [other, subscriber] = datagram(rest, flow, ip_bytes)?;
+    remote(flow, other)?;
+    inside(flow, subscriber)
 }

@@ -9,7 +9,9 @@ use bng_wire::ethernet::{self, ethertype};
 use bng_wire::ipv4::{self, IPV4_MIN_LEN, NewIpv4, protocol as ip_protocol};
 use bng_wire::l4::{UDP_LEN, write_udp};
 use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN, protocol};
-use bng_wire::{MacAddr, VlanStack};
+use bng_wire::{MacAddr, VlanStack, VlanTag};
+
+use super::tables;
 
 /// Sessions on one access port; more take a second one.
 const SESSIONS_PER_PORT: u32 = 65_000;
@@ -49,11 +51,13 @@ pub(super) struct Shape {
     pub(super) block: u16,
     pub(super) access_ports: u8,
     pub(super) public_addresses: u32,
+    /// VLAN tags of subscribers' frames, 0 to 2.
+    pub(super) tags: u8,
 }
 
 impl Shape {
     /// Works out block size, public addresses and access ports.
-    pub(super) fn new(sessions: u32, flows: u32, destinations: u32) -> Result<Self> {
+    pub(super) fn new(sessions: u32, flows: u32, destinations: u32, tags: u8) -> Result<Self> {
         if flows < sessions {
             bail!(
                 "--flows {flows} is less than --sessions {sessions}: every session has at least one"
@@ -74,6 +78,7 @@ impl Shape {
             block,
             access_ports,
             public_addresses: sessions.div_ceil(blocks_per_address),
+            tags,
         })
     }
 
@@ -105,6 +110,8 @@ impl Shape {
         let per_address = self.blocks_per_address();
         let address_index = session / per_address;
         Subscriber {
+            index: session,
+            tags: self.tags,
             access_port,
             session_id,
             slot: SlotIndex::new(access_port, session_id),
@@ -157,12 +164,29 @@ pub(super) fn shuffled(count: u32, seed: u64) -> Vec<u32> {
 /// One subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subscriber {
+    pub(super) index: u32,
+    pub(super) tags: u8,
     pub(super) access_port: u8,
     pub(super) session_id: u16,
     pub(super) slot: SlotIndex,
     pub(super) mac: MacAddr,
     pub(super) address: Ipv4Addr,
     pub(super) block: PortBlock,
+}
+
+impl Subscriber {
+    /// The tags of its frames.
+    fn stack(&self) -> VlanStack {
+        let vlans = tables::vlans(self.index, self.tags);
+        let tag = |tpid, vid| VlanTag { tpid, tci: vid };
+        match (vlans.s_vlan, vlans.c_vlan) {
+            (Some(s), Some(c)) => {
+                VlanStack::double(tag(ethertype::QINQ, s), tag(ethertype::VLAN, c))
+            }
+            (Some(s), None) => VlanStack::single(tag(ethertype::VLAN, s)),
+            _ => VlanStack::UNTAGGED,
+        }
+    }
 }
 
 /// One UDP flow: a port of a subscriber and whom it talks to.
@@ -211,31 +235,47 @@ fn packet(
     Some(bytes)
 }
 
+/// An Ethernet header and `ip` behind it.
+fn ethernet_frame(
+    dst: MacAddr,
+    src: MacAddr,
+    tags: &VlanStack,
+    ethertype: u16,
+    payload: &[u8],
+) -> Option<Vec<u8>> {
+    let mut frame = vec![0; ethernet::ETH_LEN + 4 * tags.count()];
+    ethernet::write(&mut frame, dst, src, tags, ethertype)?;
+    frame.extend_from_slice(payload);
+    Some(padded(frame))
+}
+
+fn from_subscriber(flow: &Flow, ip_bytes: usize) -> Option<Vec<u8>> {
+    packet(
+        flow,
+        (flow.subscriber.address, flow.port),
+        (flow.remote, flow.remote_port),
+        ip_bytes,
+    )
+}
+
 /// The flow's frame as it comes in on its access port.
 pub(super) fn upstream_frame(flow: &Flow, ip_bytes: usize) -> Option<Vec<u8>> {
     let subscriber = &flow.subscriber;
-    let ip = packet(
-        flow,
-        (subscriber.address, flow.port),
-        (flow.remote, flow.remote_port),
-        ip_bytes,
-    )?;
-    let mut frame = vec![0; ethernet::ETH_LEN + PPPOE_LEN + PPP_LEN];
-    let at = ethernet::write(
-        &mut frame,
-        access_mac(subscriber.access_port),
-        subscriber.mac,
-        &VlanStack::UNTAGGED,
-        ethertype::PPPOE_SESSION,
-    )?;
+    let mut payload = vec![0; PPPOE_LEN + PPP_LEN];
     pppoe::write_session(
-        frame.get_mut(at..)?,
+        &mut payload,
         subscriber.session_id,
         protocol::IPV4,
-        ip.len(),
+        ip_bytes,
     )?;
-    frame.extend_from_slice(&ip);
-    Some(padded(frame))
+    payload.extend(from_subscriber(flow, ip_bytes)?);
+    ethernet_frame(
+        access_mac(subscriber.access_port),
+        subscriber.mac,
+        &subscriber.stack(),
+        ethertype::PPPOE_SESSION,
+        &payload,
+    )
 }
 
 /// The flow's frame as it comes in on the core port, to the public address and port upstream gave it.
@@ -245,16 +285,48 @@ pub(super) fn downstream_frame(
     ip_bytes: usize,
 ) -> Option<Vec<u8>> {
     let ip = packet(flow, (flow.remote, flow.remote_port), outside, ip_bytes)?;
-    let mut frame = vec![0; ethernet::ETH_LEN];
-    ethernet::write(
-        &mut frame,
-        CORE_MAC,
-        NEXT_HOP_MAC,
-        &VlanStack::UNTAGGED,
+    let untagged = VlanStack::UNTAGGED;
+    ethernet_frame(CORE_MAC, NEXT_HOP_MAC, &untagged, ethertype::IPV4, &ip)
+}
+
+/// The flow's frame for the plain-IP path, upstream: Ethernet and IP, tagged like the others.
+pub(super) fn plain_upstream_frame(flow: &Flow, ip_bytes: usize) -> Option<Vec<u8>> {
+    let subscriber = &flow.subscriber;
+    ethernet_frame(
+        access_mac(subscriber.access_port),
+        subscriber.mac,
+        &subscriber.stack(),
         ethertype::IPV4,
-    )?;
-    frame.extend_from_slice(&ip);
-    Some(padded(frame))
+        &from_subscriber(flow, ip_bytes)?,
+    )
+}
+
+/// The flow's frame for the plain-IP path, downstream: to the subscriber's own address and port.
+pub(super) fn plain_downstream_frame(flow: &Flow, ip_bytes: usize) -> Option<Vec<u8>> {
+    let inside = (flow.subscriber.address, flow.port);
+    downstream_frame(flow, inside, ip_bytes)
+}
+
+/// Ways a session frame can be malformed (HZ-01): PPPoE length 0, 1 and beyond the frame, wrong version, wrong code,
+/// one-byte PPP protocol field.
+pub(super) const DEFECTS: usize = 6;
+
+/// The flow's upstream frame, malformed in way `defect % DEFECTS`.
+pub(super) fn malformed_frame(flow: &Flow, ip_bytes: usize, defect: usize) -> Option<Vec<u8>> {
+    let mut frame = upstream_frame(flow, ip_bytes)?;
+    let at = ethernet::ETH_LEN + 4 * usize::from(flow.subscriber.tags);
+    let [version_type, code, _, _, length @ .., protocol, _] = frame
+        .get_mut(at..)?
+        .first_chunk_mut::<{ PPPOE_LEN + PPP_LEN }>()?;
+    match defect % DEFECTS {
+        0 => *length = [0, 0],
+        1 => *length = [0, 1],
+        2 => *length = [0xff, 0xff],
+        3 => *version_type = 0x21,
+        4 => *code = 0x09,
+        _ => *protocol = 0x21,
+    }
+    Some(frame)
 }
 
 fn padded(mut frame: Vec<u8>) -> Vec<u8> {
@@ -271,7 +343,7 @@ mod tests {
     #[test]
     fn flows_and_blocks_are_all_different() {
         for (sessions, flows) in [(1_000, 64_000), (1, 1), (70_000, 100_000), (7, 5_000)] {
-            let shape = Shape::new(sessions, flows, 1_024).unwrap();
+            let shape = Shape::new(sessions, flows, 1_024, 0).unwrap();
             let keys: HashSet<_> = (0..flows)
                 .map(|index| shape.flow(index))
                 .map(|flow| (flow.subscriber.slot, flow.port))
@@ -305,7 +377,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        assert!(Shape::new(10, 9, 1).is_err());
-        assert!(Shape::new(1, 40_000, 1).is_err());
+        assert!(Shape::new(10, 9, 1, 0).is_err());
+        assert!(Shape::new(1, 40_000, 1, 0).is_err());
     }
 }

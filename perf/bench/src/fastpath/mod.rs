@@ -1,30 +1,44 @@
 //! `bng-perf fastpath`: the worker's real pipeline beside a MAC-forward loop, in one process, without devices.
 //!
 //! ```text
-//!  flows --frames--> check (every packet once) --heads--> rig: lay out | forward (timed) | lay out | MAC forward (timed)
+//!  flows --frames--> check (every packet once) --heads--> rounds: pipeline | MAC forward | ..., each over a chunk that was
+//!                                                         laid out in the receive ring before (lane)
 //! ```
 
-use std::collections::HashSet;
 use std::io::Write;
-use std::net::Ipv4Addr;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use bng_fastpath::Verdict;
+use anyhow::{Context, Result, anyhow, bail};
+use bng_dataplane::fib_mirror::FibMirror;
+use bng_fastpath::FastPath;
+use bng_shm::{Counter, Dataplane, Publisher, monotonic_ms};
 use clap::{Args, ValueEnum};
+use parking_lot::Mutex;
+use rte_rs::{Mempool, MempoolConfig};
+use serde::{Deserialize, Serialize};
 
-use figures::{Figures, LAYER, RATE_IS, REFERENCE, Samples, TIMED};
-use flows::{HEADERS, Shape, downstream_frame, shuffled, upstream_frame};
-use rig::{CHUNK, Direction, Head, Platform, Rig, hugepages_free};
+use flows::{HEADERS, Shape};
+use frames::Heads;
+use lane::{Lane, LanePorts, Locked, Start, Work};
+use platform::Platform;
+use rounds::{InStep, Part, Round};
 
 mod check;
 mod figures;
 mod flows;
-mod rig;
+mod frames;
+mod lane;
+mod platform;
+mod rounds;
+mod stats;
+mod tables;
 
 /// Largest IP packet a session carries.
 const MAX_IP_BYTES: usize = 1_492;
+/// Buffers for each worker, less one.
+const BUFFERS: u32 = 8_192;
 
 /// Which directions to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,6 +48,48 @@ enum Directions {
     /// From the core to subscribers.
     Down,
     /// One after the other.
+    Both,
+}
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Direction {
+    /// From subscribers to the core.
+    Up,
+    /// From the core to subscribers.
+    Down,
+}
+
+/// A lock that the product does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Locking {
+    /// Every worker has its own state.
+    None,
+    /// All workers share one state, locked for each burst.
+    Burst,
+    /// All workers share one state, locked for each packet.
+    Packet,
+}
+
+/// What the sessions' policy asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Features {
+    /// Policers both ways that drop nothing, a filter of four rules each way that do not fit, source check, MSS clamping.
+    All,
+    /// Source check alone.
+    Minimal,
+}
+
+/// Copies in and out of the packet buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Copying {
+    /// Frames are in the buffers, as a NIC leaves them.
+    None,
+    /// Each frame is copied into its buffer after receive and out of it before transmit, as a kernel or memory port does.
     Both,
 }
 
@@ -55,12 +111,30 @@ pub(crate) struct FastpathArgs {
     /// Size of the IP packets in bytes.
     #[arg(long, value_name = "N", default_value_t = MAX_IP_BYTES)]
     ip_bytes: usize,
-    /// Seconds for each direction, both loops together, laying out frames included.
+    /// Workers, each on its own core.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    workers: u8,
+    /// A lock around the state, to see what it would cost.
+    #[arg(long, value_enum, default_value_t = Locking::None)]
+    locking: Locking,
+    /// What the sessions' policy asks for.
+    #[arg(long, value_enum, default_value_t = Features::All)]
+    features: Features,
+    /// Copies in and out of the packet buffers, for the pipeline and the MAC-forward loop alike.
+    #[arg(long, value_enum, default_value_t = Copying::None)]
+    copy: Copying,
+    /// VLAN tags of subscribers' frames.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
+    tags: u8,
+    /// Measure malformed session frames beside good ones; upstream only.
+    #[arg(long)]
+    malformed: bool,
+    /// Seconds for each direction, all loops together, laying out frames included.
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     seconds: f64,
-    /// Core to run on; the last allowed one by default.
-    #[arg(long, value_name = "N")]
-    core: Option<usize>,
+    /// Cores of the workers; the last allowed ones by default.
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',')]
+    cores: Vec<usize>,
     /// Take buffers from ordinary pages even if there are huge pages.
     #[arg(long)]
     no_huge: bool,
@@ -72,93 +146,202 @@ pub(crate) struct FastpathArgs {
     json: bool,
 }
 
-/// Frames of all flows, in a random order, ready to be laid out again and again.
-struct Heads {
-    up: Vec<Head>,
-    down: Vec<Head>,
+impl FastpathArgs {
+    fn directions(&self) -> &'static [Direction] {
+        match self.direction {
+            Directions::Up => &[Direction::Up],
+            Directions::Down => &[Direction::Down],
+            Directions::Both => &[Direction::Up, Direction::Down],
+        }
+    }
+
+    /// The kinds of rounds of a direction, taken in turn.
+    fn rounds(&self, direction: Direction) -> Vec<Round> {
+        let round = |work, frames, solo| Round { work, frames, solo };
+        let mut rounds = vec![
+            round(Work::Pipeline(direction), frames::GOOD, false),
+            round(Work::MacForward, frames::GOOD, false),
+        ];
+        if self.workers > 1 {
+            rounds.push(round(Work::Pipeline(direction), frames::GOOD, true));
+        }
+        if self.malformed {
+            rounds.push(round(Work::Pipeline(direction), frames::MALFORMED, false));
+        }
+        rounds
+    }
 }
 
-/// Sends every flow's packets through the pipeline once, both ways, and checks what comes out.
-fn check_all(rig: &mut Rig, shape: &Shape, order: &[u32], ip_bytes: usize) -> Result<Heads> {
-    let mut heads = Heads {
-        up: Vec::with_capacity(order.len()),
-        down: Vec::with_capacity(order.len()),
-    };
-    let mut outsides: HashSet<(Ipv4Addr, u16)> = HashSet::with_capacity(order.len());
-    let small = "IP packet too small";
-    for index in order {
-        let flow = shape.flow(*index);
-        let access_port = flow.subscriber.access_port;
-        let frame = upstream_frame(&flow, ip_bytes).context(small)?;
-        let (verdict, sent) = rig.single(Direction::Up, &frame, access_port)?;
-        if verdict
-            != (Verdict::Forward {
-                port: shape.core_port(),
+/// What a lane has done, direction by direction.
+struct LaneResult {
+    parts: Vec<Vec<Part>>,
+    nat_mappings: u32,
+    checked: u64,
+}
+
+/// Everything one run stands on.
+struct Bench<'a> {
+    args: &'a FastpathArgs,
+    shape: Shape,
+    platform: Platform,
+    publisher: Publisher,
+    dataplane: Dataplane,
+    fib: bng_dataplane::fib_mirror::RteFib,
+    pool: Mempool,
+    // Its one writer, kept for as long as it is read.
+    _routes: FibMirror,
+}
+
+impl<'a> Bench<'a> {
+    fn new(args: &'a FastpathArgs) -> Result<Self> {
+        let shape = Shape::new(args.sessions, args.flows, args.destinations, args.tags)?;
+        let platform = Platform::start(args.workers, &args.cores, args.no_huge)?;
+        // With a lock there is one more: the one behind it.
+        let capacities = tables::capacities(&shape, args.workers + 1);
+        let (dataplane, mut publisher) = Dataplane::in_process(capacities)?;
+        tables::publish(
+            &mut publisher,
+            &shape,
+            args.workers,
+            args.locking,
+            args.features,
+        )?;
+        let (mut routes, fib) = FibMirror::new(&platform.eal, capacities.routes)?;
+        if routes.refresh(&dataplane.reader()).is_none() || routes.is_empty() {
+            bail!("the default route did not reach the FIB");
+        }
+        let buffers = BUFFERS * u32::from(args.workers) - 1;
+        let pool = Mempool::create(&platform.eal, &MempoolConfig::new("frames", buffers))?;
+        Ok(Self {
+            args,
+            shape,
+            platform,
+            publisher,
+            dataplane,
+            fib,
+            pool,
+            _routes: routes,
+        })
+    }
+
+    /// What each lane starts its stages with.
+    fn starts(&mut self) -> Result<Vec<Start>> {
+        let args = self.args;
+        let mut worker = |index| {
+            self.dataplane
+                .worker(index)
+                .with_context(|| format!("worker {index} is taken"))
+        };
+        if args.locking == Locking::None {
+            let flows = self.shape.flows.div_ceil(u32::from(args.workers));
+            let settings = tables::settings(&self.shape, flows, args.seed);
+            return (0..args.workers)
+                .map(|index| Ok(Start::Own(worker(index)?, settings.clone())))
+                .collect();
+        }
+        let settings = tables::settings(&self.shape, self.shape.flows, args.seed);
+        let shm = worker(args.workers)?;
+        shm.enter(0);
+        let fast = FastPath::new(shm, &settings, monotonic_ms());
+        let locked = Arc::new(Mutex::new(Locked::new(fast)));
+        (0..args.workers)
+            .map(|index| {
+                Ok(Start::Shared(
+                    Arc::clone(&locked),
+                    args.locking,
+                    worker(index)?,
+                ))
             })
-        {
-            bail!("flow {index} upstream: {verdict:?} in place of forwarding ({flow:?})");
-        }
-        let outside = check::upstream(sent.data(), &flow, ip_bytes)
-            .with_context(|| format!("flow {index} upstream, {flow:?}"))?;
-        if !outsides.insert(outside) {
-            bail!("flow {index} upstream: {outside:?} is the mapping of another flow, too");
-        }
-        heads.up.push(Head::new(&frame, access_port)?);
-
-        let frame = downstream_frame(&flow, outside, ip_bytes).context(small)?;
-        let (verdict, sent) = rig.single(Direction::Down, &frame, shape.core_port())?;
-        if verdict != (Verdict::Forward { port: access_port }) {
-            bail!("flow {index} downstream: {verdict:?} in place of forwarding ({flow:?})");
-        }
-        check::downstream(sent.data(), &flow, ip_bytes)
-            .with_context(|| format!("flow {index} downstream, {flow:?}"))?;
-        heads.down.push(Head::new(&frame, shape.core_port())?);
+            .collect()
     }
-    Ok(heads)
-}
 
-/// Ticks of both loops, and allocations while the pipeline ran.
-struct Measured {
-    pipeline: Samples,
-    mac_forward: Samples,
-    allocations: u64,
-    packets: u64,
-}
+    /// Runs all lanes to their end.
+    fn run(&mut self) -> Result<Vec<LaneResult>> {
+        let starts = self.starts()?;
+        let in_step = InStep::new(self.args.workers);
+        let time = Duration::try_from_secs_f64(self.args.seconds).context("--seconds")?;
+        let this = &*self;
+        // All of them first: a thread that runs waits for all others.
+        let ports = (0..this.args.workers)
+            .map(|index| LanePorts::new(&this.platform.eal, &this.pool, &this.shape, index))
+            .collect::<Result<Vec<_>>>()?;
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (index, (start, ports)) in (0..).zip(starts.into_iter().zip(ports)) {
+                let in_step = &in_step;
+                let body = move || this.lane(index, start, ports, in_step, time);
+                threads.push(
+                    std::thread::Builder::new()
+                        .name(format!("worker {index}"))
+                        .spawn_scoped(scope, body)?,
+                );
+            }
+            let mut results: Vec<Result<_>> = threads
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| anyhow!("a worker panicked"))?)
+                .collect();
+            // The worker that could not go on says more than those that it ended.
+            results.sort_by_key(|result| match result {
+                Err(error) => error.to_string() == rounds::OTHER,
+                Ok(_) => true,
+            });
+            results.into_iter().collect()
+        })
+    }
 
-fn measure(
-    rig: &mut Rig,
-    direction: Direction,
-    heads: &[Head],
-    time: Duration,
-) -> Result<Measured> {
-    let mut measured = Measured {
-        pipeline: Samples::default(),
-        mac_forward: Samples::default(),
-        allocations: 0,
-        packets: 0,
-    };
-    let forwarded_before = rig.forwarded(direction);
-    let (mut ours, mut plain) = (heads.iter().cycle(), heads.iter().cycle());
-    let start = Instant::now();
-    while start.elapsed() < time {
-        rig.lay_out(&mut ours)?;
-        let mut ticks = 0;
-        let allocated = allocation_counter::measure(|| ticks = rig.forward(direction));
-        measured.pipeline.add(ticks, CHUNK);
-        measured.allocations += allocated.count_total;
-        measured.packets += CHUNK as u64;
-        rig.lay_out(&mut plain)?;
-        measured.mac_forward.add(rig.mac_forward(), CHUNK);
+    /// One lane, on its own thread.
+    fn lane(
+        &self,
+        index: u8,
+        start: Start,
+        ports: LanePorts,
+        in_step: &InStep,
+        time: Duration,
+    ) -> Result<LaneResult> {
+        let ready = self.prepare(index, start, ports);
+        let (mut lane, heads, _registered) = in_step.all_ready(ready)?;
+        let directions = self.args.directions().iter();
+        let parts = directions
+            .map(|direction| {
+                let rounds = self.args.rounds(*direction);
+                let frames = heads.of(*direction);
+                rounds::run(&mut lane, index, &rounds, frames, in_step, time)
+            })
+            .collect::<Result<_>>()?;
+        Ok(LaneResult {
+            parts,
+            nat_mappings: lane.nat_mappings(),
+            checked: heads.checked,
+        })
     }
-    let forwarded = rig.forwarded(direction) - forwarded_before;
-    if forwarded != measured.packets {
-        bail!(
-            "{forwarded} of {} packets were forwarded {}: what was timed is not what was meant",
-            measured.packets,
-            direction.name()
-        );
+
+    fn prepare(
+        &self,
+        index: u8,
+        start: Start,
+        ports: LanePorts,
+    ) -> Result<(Lane, Heads, rte_rs::RegisteredThread)> {
+        let core = self.platform.cores.get(usize::from(index));
+        let id = *core.context("no core for a worker")?;
+        if !core_affinity::set_for_current(core_affinity::CoreId { id }) {
+            bail!("core {id} is not available to this process");
+        }
+        let registered = self.platform.eal.register_thread()?;
+        let copy = self.args.copy == Copying::Both;
+        let mut lane = Lane::new(start, id, self.fib.clone(), ports, copy);
+        let heads = frames::check_all(&mut lane, index, self.args, &self.shape)?;
+        Ok((lane, heads, registered))
     }
-    Ok(measured)
+
+    /// A counter over all workers, the one behind the lock included.
+    fn counted(&self, counter: Counter) -> u64 {
+        (0..=self.args.workers)
+            .filter_map(|index| {
+                let status = self.publisher.worker_status(index)?;
+                status.counters.get(counter.index()).copied()
+            })
+            .sum()
+    }
 }
 
 /// Runs it.
@@ -169,87 +352,23 @@ pub(crate) fn run(args: &FastpathArgs) -> Result<ExitCode> {
             args.ip_bytes
         );
     }
-    let time = Duration::try_from_secs_f64(args.seconds).context("--seconds")?;
-    let shape = Shape::new(args.sessions, args.flows, args.destinations)?;
-    let platform = Platform::start(args.core, !args.no_huge && hugepages_free())?;
-    let mut rig = Rig::new(&platform, &shape, args.seed)?;
-    let order = shuffled(shape.flows, args.seed);
-    let heads = check_all(&mut rig, &shape, &order, args.ip_bytes)?;
-    let directions: &[Direction] = match args.direction {
-        Directions::Up => &[Direction::Up],
-        Directions::Down => &[Direction::Down],
-        Directions::Both => &[Direction::Up, Direction::Down],
-    };
+    if args.malformed && args.directions().contains(&Direction::Down) {
+        bail!("--malformed is about PPPoE frames: it needs --direction up");
+    }
+    let mut bench = Bench::new(args)?;
+    let lanes = bench.run()?;
     let mut stdout = std::io::stdout().lock();
-    for direction in directions {
-        let heads = match direction {
-            Direction::Up => &heads.up,
-            Direction::Down => &heads.down,
-        };
-        let measured = measure(&mut rig, *direction, heads, time)?;
-        let figures = figures(args, &shape, &platform, &rig, *direction, measured);
+    let all = figures::of_run(&bench, &lanes)?;
+    for (index, figures) in all.iter().enumerate() {
         if args.json {
-            serde_json::to_writer(&mut stdout, &figures)?;
+            serde_json::to_writer(&mut stdout, figures)?;
             writeln!(stdout)?;
         } else {
-            if Some(direction) == directions.first() {
+            if index == 0 {
                 writeln!(stdout, "{}", figures.heading())?;
             }
             write!(stdout, "{figures}")?;
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn figures(
-    args: &FastpathArgs,
-    shape: &Shape,
-    platform: &Platform,
-    rig: &Rig,
-    direction: Direction,
-    mut measured: Measured,
-) -> Figures {
-    let ghz = platform.eal.tsc_hz() as f64 / 1e9;
-    let [p10, clocks, p90] = measured.pipeline.at([0.1, 0.5, 0.9]);
-    let [mac_p10, mac_clocks, mac_p90] = measured.mac_forward.at([0.1, 0.5, 0.9]);
-    let ns = clocks / ghz;
-    let mpps = 1e3 / ns;
-    Figures {
-        direction: direction.name(),
-        ip_bytes: args.ip_bytes,
-        sessions: shape.sessions,
-        flows: shape.flows,
-        destinations: shape.destinations,
-        workers: 1,
-        ns_per_packet: ns,
-        clocks_per_packet: clocks,
-        mpps,
-        gbps_ip: mpps * args.ip_bytes as f64 * 8e-3,
-        mac_forward_ns: mac_clocks / ghz,
-        mac_forward_clocks: mac_clocks,
-        // How much of the MAC-forward rate is reached.
-        ratio_to_mac_forward: mac_clocks / clocks,
-        allocations_per_packet: measured.allocations as f64 / measured.packets as f64,
-        samples: measured.pipeline.len(),
-        packets_per_sample: CHUNK,
-        p10_ns: p10 / ghz,
-        p90_ns: p90 / ghz,
-        mac_forward_p10_ns: mac_p10 / ghz,
-        mac_forward_p90_ns: mac_p90 / ghz,
-        packets_checked: shape.flows,
-        packets_timed: measured.packets,
-        nat_mappings: rig.nat_mappings(),
-        rate_is: RATE_IS,
-        layer: LAYER,
-        timed: TIMED,
-        reference: REFERENCE,
-        threads: 1,
-        cores: 1,
-        core: platform.core,
-        pinned: true,
-        packet_memory: platform.memory,
-        tsc_mhz: ghz * 1e3,
-        dpdk: rte_rs::version(),
-        seed: args.seed,
-    }
 }

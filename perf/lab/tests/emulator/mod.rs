@@ -14,10 +14,7 @@ const PORT: u16 = 9000;
 
 /// Users for up to a hundred emulated subscribers.
 pub(crate) fn emulated_users() -> impl Iterator<Item = User> {
-    (0..100).map(|index| User {
-        name: format!("{USER_PREFIX}{index}"),
-        password: PASSWORD.to_owned(),
-    })
+    (0..100).map(|index| User::new(&format!("{USER_PREFIX}{index}"), PASSWORD))
 }
 
 /// Running emulator and reflector.

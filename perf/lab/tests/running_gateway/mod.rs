@@ -64,6 +64,18 @@ pub(crate) fn drops_since(before: &Metrics, now: &Metrics) -> BTreeMap<String, f
     by_label(before, now, "bng_drops_total", "reason")
 }
 
+/// Value of one of the dataplane's counters of packets, all workers together.
+pub(crate) fn counted(lab: &Lab, counter: &str) -> f64 {
+    let metrics = lab.api().metrics().unwrap();
+    metrics.sum("bng_packets_total", &[("counter", counter)])
+}
+
+/// Frames dropped for one reason, all workers together.
+pub(crate) fn dropped(lab: &Lab, reason: &str) -> f64 {
+    let metrics = lab.api().metrics().unwrap();
+    metrics.sum("bng_drops_total", &[("reason", reason)])
+}
+
 /// Frames the PPPoE engine dropped since `before`, by reason.
 pub(crate) fn engine_drops_since(before: &Metrics, now: &Metrics) -> BTreeMap<String, f64> {
     by_label(before, now, "bng_pppoe_drops_total", "reason")
@@ -89,4 +101,13 @@ pub(crate) fn wait_for_health(lab: &Lab, status: &str) -> String {
         serde_json::from_str::<Health>(text).is_ok_and(|health| health.status == status)
     };
     wait_until(&what, LIMIT, || Ok(lab.api().get_raw("/healthz")?.1), says).unwrap()
+}
+
+/// Name of the policy a session is under, as the session's own page says it.
+pub(crate) fn policy_of(lab: &Lab, id: &str) -> String {
+    let session = lab.api().get(&format!("/api/v1/sessions/{id}")).unwrap();
+    session["policy"]["name"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no policy in {session}"))
+        .to_owned()
 }

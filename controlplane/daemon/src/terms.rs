@@ -1,0 +1,324 @@
+//! What the configuration gives sessions by name: policies, filters, and the VLANs of access ports.
+
+use std::collections::HashMap;
+
+use bng_config::{Config, FilterAction, VlanEntry, VlanIds};
+use bng_shm::{Filter, FilterId, FilterRule, Policy, Rate};
+use bng_wire::VlanStack;
+
+/// A policy of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedPolicy {
+    /// Name in the configuration.
+    pub name: String,
+    /// What it says.
+    pub policy: Policy,
+}
+
+/// A filter of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedFilter {
+    /// Name in the configuration.
+    pub name: String,
+    /// Its rules.
+    pub filter: Filter,
+}
+
+/// Some VLANs of an access port, and what is different for their sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VlanTerms {
+    s_vlan: VlanIds,
+    c_vlan: VlanIds,
+    /// Index of the policy of users without one of their own.
+    pub policy: Option<usize>,
+    /// Index of the one address pool.
+    pub pool: Option<usize>,
+}
+
+impl VlanTerms {
+    pub(crate) fn new(config: &Config, entry: &VlanEntry) -> Self {
+        let policy = |name: &String| Some(config.policy(name)?.0);
+        let pool = |name: &String| Some(config.pool(name)?.0);
+        Self {
+            s_vlan: entry.s_vlan,
+            c_vlan: entry.c_vlan,
+            policy: entry.policy.as_ref().and_then(policy),
+            pool: entry.pool.as_ref().and_then(pool),
+        }
+    }
+
+    /// Whether frames with these tags are of these VLANs.
+    pub(crate) fn fit(&self, vlans: &VlanStack) -> bool {
+        let vlans = vlans.without_priority_tags();
+        self.s_vlan.contains(vlans.s_vlan()) && self.c_vlan.contains(vlans.c_vlan())
+    }
+}
+
+/// All policies and filters, and who gets which.
+#[derive(Debug, Clone, Default)]
+pub struct Terms {
+    /// Policies, in the order of the configuration.
+    pub policies: Vec<NamedPolicy>,
+    /// Filters, in the order of the configuration: the position is the [`FilterId`].
+    pub filters: Vec<NamedFilter>,
+    default: Option<usize>,
+    /// Those that have a policy of their own.
+    users: HashMap<Vec<u8>, usize>,
+}
+
+impl Terms {
+    pub(crate) fn new(config: &Config) -> Self {
+        let index = |name: &String| config.policy(name).map(|(index, _)| index);
+        let users = config.auth.users.iter().filter_map(|user| {
+            let policy = user.policy.as_ref().and_then(index)?;
+            Some((user.name.clone().into_bytes(), policy))
+        });
+        let policies = config.policies.iter().map(|policy| NamedPolicy {
+            name: policy.name.clone(),
+            policy: of_policy(config, policy),
+        });
+        let filters = config.filters.iter().map(|filter| NamedFilter {
+            name: filter.name.clone(),
+            filter: of_filter(filter),
+        });
+        Self {
+            policies: policies.collect(),
+            filters: filters.collect(),
+            default: config.auth.default_policy.as_ref().and_then(index),
+            users: users.collect(),
+        }
+    }
+
+    /// The policy of a user on a VLAN: its own, else the VLAN's, else the default, else one that limits nothing, with source
+    /// check and MSS clamping.
+    #[must_use]
+    pub fn policy_of(&self, user: &[u8], vlan: Option<&VlanTerms>) -> Policy {
+        let named = self.named_for(user, vlan);
+        named.map_or_else(Policy::default, |named| named.policy)
+    }
+
+    fn named_for(&self, user: &[u8], vlan: Option<&VlanTerms>) -> Option<&NamedPolicy> {
+        let own = self.users.get(user).copied();
+        let index = own.or(vlan.and_then(|vlan| vlan.policy)).or(self.default)?;
+        self.policies.get(index)
+    }
+
+    /// The name under which a policy is configured: of several that say the same, the one this user would get, else the
+    /// first.
+    #[must_use]
+    pub fn name_of(
+        &self,
+        policy: &Policy,
+        user: &[u8],
+        vlan: Option<&VlanTerms>,
+    ) -> Option<&str> {
+        let same = |named: &&NamedPolicy| named.policy == *policy;
+        let own = self.named_for(user, vlan).filter(same);
+        let named = own.or_else(|| self.policies.iter().find(same))?;
+        Some(&named.name)
+    }
+
+    /// The policy of a name.
+    #[must_use]
+    pub fn policy(&self, name: &str) -> Option<Policy> {
+        let named = self.policies.iter().find(|named| named.name == name)?;
+        Some(named.policy)
+    }
+
+    /// The filter of a name.
+    #[must_use]
+    pub fn filter(&self, name: &str) -> Option<FilterId> {
+        // At most 256 filters are configured.
+        let mut all = (0u8..=255).zip(&self.filters);
+        let (index, _) = all.find(|(_, filter)| filter.name == name)?;
+        Some(FilterId(index))
+    }
+
+    /// The name of a filter.
+    #[must_use]
+    pub fn filter_name(&self, id: FilterId) -> Option<&str> {
+        let filter = self.filters.get(usize::from(id.0))?;
+        Some(&filter.name)
+    }
+
+    /// The filter whose name has this tag, see [`filter_tag`].
+    pub(crate) fn tagged_filter(&self, tag: [u8; 4]) -> Option<FilterId> {
+        let mut all = (0u8..=255).zip(&self.filters);
+        let (index, _) = all.find(|(_, filter)| filter_tag(&filter.name) == tag)?;
+        Some(FilterId(index))
+    }
+
+    /// What is published.
+    pub(crate) fn published_filters(&self) -> Vec<Filter> {
+        self.filters.iter().map(|it| it.filter.clone()).collect()
+    }
+}
+
+/// A mark of a filter's name for recovery records: FNV-1a, never zero.
+pub(crate) fn filter_tag(name: &str) -> [u8; 4] {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    hash.max(1).to_be_bytes()
+}
+
+fn of_policy(config: &Config, policy: &bng_config::Policy) -> Policy {
+    let rate = |rate: bng_config::Rate| Rate {
+        kbps: rate.rate_kbps,
+        burst_bytes: rate.burst(),
+    };
+    let filter = |name: &String| Some(FilterId(config.filter(name)?.0));
+    Policy {
+        up: policy.up.map(rate),
+        down: policy.down.map(rate),
+        source_check: policy.source_check,
+        mss_clamp: policy.mss_clamp,
+        filter: policy.filter.as_ref().and_then(filter),
+    }
+}
+
+fn of_filter(filter: &bng_config::Filter) -> Filter {
+    let rule = |rule: &bng_config::FilterRule| FilterRule {
+        action: match rule.action {
+            FilterAction::Accept => bng_shm::FilterAction::Accept,
+            FilterAction::Drop => bng_shm::FilterAction::Drop,
+        },
+        protocol: rule.protocol.map(|protocol| protocol.0),
+        remote: rule
+            .remote
+            .map(|remote| (remote.0.addr(), remote.0.prefix_len())),
+        remote_ports: rule.remote_ports.map(|ports| (ports.first, ports.last)),
+        local_ports: rule.local_ports.map(|ports| (ports.first, ports.last)),
+    };
+    Filter {
+        up: filter.up.iter().map(rule).collect(),
+        down: filter.down.iter().map(rule).collect(),
+        drop_other_up: filter.other_up == FilterAction::Drop,
+        drop_other_down: filter.other_down == FilterAction::Drop,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bng_wire::VlanTag;
+    use std::path::Path;
+
+    const TEXT: &str = r#"
+dataplane:
+  workers: [1]
+  ports:
+    - {name: core0, role: core, device: a}
+    - {name: access0, role: access, device: b, vlans: [{s_vlan: 7, policy: silver, pool: two}, {s_vlan: none}]}
+auth:
+  default_policy: bronze
+  users: [{name: alice, password: a, policy: gold}, {name: bob, password: b}]
+policies:
+  - {name: bronze, up: {rate_kbps: 1000}}
+  - {name: silver, down: {rate_kbps: 2000, burst_bytes: 9000}, mss_clamp: false}
+  - {name: gold, source_check: false, filter: mail}
+  - {name: also-silver, down: {rate_kbps: 2000, burst_bytes: 9000}, mss_clamp: false}
+filters:
+  - {name: none}
+  - name: mail
+    other_up: drop
+    up: [{action: accept, protocol: tcp, remote: 2001:db8::/32, remote_ports: 25-26, local_ports: 7}]
+    down: [{action: drop, remote: 198.51.100.9}]
+pools:
+  - {name: one, ranges: [100.64.0.0/29], gateway: 100.64.0.1}
+  - {name: two, ranges: [100.65.0.0/29], gateway: 100.65.0.1}
+"#;
+
+    fn terms() -> (Config, Terms) {
+        let config = Config::parse(TEXT.as_bytes(), Path::new("t.yaml")).unwrap();
+        let terms = Terms::new(&config);
+        (config, terms)
+    }
+
+    #[test]
+    fn a_user_s_policy_comes_before_the_vlan_s_and_that_before_the_default() {
+        let (config, terms) = terms();
+        let vlan = VlanTerms::new(&config, &config.dataplane.ports[1].vlans[0]);
+        let policy = |name| terms.policy(name).unwrap();
+        assert_eq!(terms.policy_of(b"alice", Some(&vlan)), policy("gold"));
+        assert_eq!(terms.policy_of(b"bob", Some(&vlan)), policy("silver"));
+        assert_eq!(terms.policy_of(b"bob", None), policy("bronze"));
+        assert_eq!(
+            Terms::default().policy_of(b"bob", None),
+            Policy::default(),
+            "built in"
+        );
+        assert_eq!(
+            terms.name_of(&policy("also-silver"), b"bob", Some(&vlan)),
+            Some("silver")
+        );
+        assert_eq!(terms.name_of(&Policy::default(), b"bob", None), None);
+    }
+
+    #[test]
+    fn every_key_of_policies_and_filters_reaches_what_is_published() {
+        let (_, terms) = terms();
+        let rate = |kbps, burst_bytes| Some(Rate { kbps, burst_bytes });
+        let bronze = terms.policy("bronze").unwrap();
+        assert_eq!((bronze.up, bronze.down), (rate(1000, 12_500), None));
+        let silver = terms.policy("silver").unwrap();
+        assert_eq!((silver.up, silver.down), (None, rate(2000, 9000)));
+        assert!(silver.source_check && !silver.mss_clamp);
+        let gold = terms.policy("gold").unwrap();
+        assert_eq!(gold.filter, Some(FilterId(1)));
+        assert!(!gold.source_check && gold.mss_clamp);
+        let [none, mail] = &terms.published_filters()[..] else {
+            panic!("two filters")
+        };
+        assert_eq!(*none, Filter::default());
+        assert!(mail.drop_other_up && !mail.drop_other_down);
+        let up = FilterRule {
+            action: bng_shm::FilterAction::Accept,
+            protocol: Some(6),
+            remote: Some(("2001:db8::".parse().unwrap(), 32)),
+            remote_ports: Some((25, 26)),
+            local_ports: Some((7, 7)),
+        };
+        assert_eq!(mail.up, [up]);
+        let down = FilterRule {
+            action: bng_shm::FilterAction::Drop,
+            protocol: None,
+            remote: Some(("198.51.100.9".parse().unwrap(), 32)),
+            remote_ports: None,
+            local_ports: None,
+        };
+        assert_eq!(mail.down, [down]);
+    }
+
+    #[test]
+    fn filters_are_found_by_name_and_by_the_tag_of_a_record() {
+        let (_, terms) = terms();
+        let id = terms.filter("mail").unwrap();
+        assert_eq!(terms.filter_name(id), Some("mail"));
+        assert_eq!(terms.tagged_filter(filter_tag("mail")), Some(id));
+        assert_eq!(terms.tagged_filter(filter_tag("gone")), None);
+        assert_eq!(terms.tagged_filter([0; 4]), None);
+    }
+
+    #[test]
+    fn vlans_of_a_session_are_found_by_its_tags() {
+        let (config, _) = terms();
+        let entries = &config.dataplane.ports[1].vlans;
+        let [seven, none] = [0, 1].map(|at| VlanTerms::new(&config, &entries[at]));
+        assert_eq!((seven.policy, seven.pool), (Some(1), Some(1)));
+        let one = |tci| VlanStack::single(VlanTag { tpid: 0x8100, tci });
+        assert!(seven.fit(&one(0xe007)) && !seven.fit(&one(8)));
+        assert!(none.fit(&VlanStack::UNTAGGED) && none.fit(&one(0xe000)));
+        let two = VlanStack::double(
+            VlanTag {
+                tpid: 0x8100,
+                tci: 7,
+            },
+            VlanTag {
+                tpid: 0x8100,
+                tci: 9,
+            },
+        );
+        assert!(!seven.fit(&two));
+    }
+}

@@ -1,0 +1,144 @@
+//! ICMPv6 (RFC 4443).
+
+use core::net::Ipv6Addr;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::ipv6::{self, IPV6_LEN, MIN_MTU, NewIpv6, next_header};
+use crate::{U16, U32};
+
+/// ICMPv6 message types (IANA). Those below 128 are errors (RFC 4443 section 2.1).
+pub mod icmpv6_type {
+    /// Destination unreachable.
+    pub const UNREACHABLE: u8 = 1;
+    /// Packet too big.
+    pub const PACKET_TOO_BIG: u8 = 2;
+    /// Time exceeded.
+    pub const TIME_EXCEEDED: u8 = 3;
+    /// Echo request.
+    pub const ECHO_REQUEST: u8 = 128;
+    /// Echo reply.
+    pub const ECHO_REPLY: u8 = 129;
+    /// Multicast listener query, RFC 2710.
+    pub const LISTENER_QUERY: u8 = 130;
+    /// Multicast listener report, RFC 2710.
+    pub const LISTENER_REPORT: u8 = 131;
+    /// Multicast listener done, RFC 2710.
+    pub const LISTENER_DONE: u8 = 132;
+    /// Router solicitation, RFC 4861.
+    pub const ROUTER_SOLICITATION: u8 = 133;
+    /// Router advertisement, RFC 4861.
+    pub const ROUTER_ADVERTISEMENT: u8 = 134;
+    /// Neighbour solicitation, RFC 4861.
+    pub const NEIGHBOUR_SOLICITATION: u8 = 135;
+    /// Neighbour advertisement, RFC 4861.
+    pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+    /// Redirect, RFC 4861.
+    pub const REDIRECT: u8 = 137;
+    /// Version 2 multicast listener report, RFC 3810.
+    pub const LISTENER_REPORT_V2: u8 = 143;
+}
+
+/// Codes of destination unreachable (RFC 4443 section 3.1).
+pub mod unreachable_code {
+    /// No route to destination.
+    pub const NO_ROUTE: u8 = 0;
+    /// Address unreachable.
+    pub const ADDRESS: u8 = 3;
+}
+
+/// Length of the fixed part of an ICMPv6 message, in bytes.
+pub const ICMPV6_LEN: usize = 8;
+
+/// ICMPv6 header. In an error the quoted packet follows.
+///
+/// ```text
+///  0                   1                   2                   3
+///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+/// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+/// |     Type      |     Code      |          Checksum             |
+/// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+/// |        MTU, pointer, identifier and sequence, or unused       |
+/// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+/// ```
+///
+/// No function of this view can panic.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct Icmpv6Hdr {
+    /// Message type, see [`icmpv6_type`].
+    pub icmp_type: u8,
+    /// Code, its meaning depends on the type.
+    pub code: u8,
+    /// Checksum over pseudo header and message.
+    pub checksum: U16,
+    /// Its meaning depends on the type.
+    pub value: U32,
+}
+
+impl Icmpv6Hdr {
+    /// An error, about which no error is sent (RFC 4443 section 2.4 (e)); a redirect counts as one there.
+    #[inline]
+    #[must_use]
+    pub const fn is_error(&self) -> bool {
+        self.icmp_type < 128 || self.icmp_type == icmpv6_type::REDIRECT
+    }
+}
+
+/// Checksum of an ICMPv6 message whose checksum field is zero, or 0 when it contains its right checksum. A message is
+/// at most 65,535 bytes.
+#[inline]
+#[must_use]
+pub fn checksum(src: Ipv6Addr, dst: Ipv6Addr, message: &[u8]) -> u16 {
+    crate::checksum::l4_checksum_ipv6(src, dst, next_header::ICMPV6, message)
+}
+
+/// Bytes in front of the quoted packet in an error: IPv6 and ICMPv6 header.
+pub const ERROR_LEN: usize = IPV6_LEN + ICMPV6_LEN;
+/// Bytes of a packet an error quotes at most: as many as fit the minimum MTU (RFC 4443 section 2.4 (c)).
+pub const MAX_QUOTE: usize = MIN_MTU - ERROR_LEN;
+
+/// What kind of error is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Icmpv6Error {
+    /// Message type, see [`icmpv6_type`].
+    pub icmp_type: u8,
+    /// Code.
+    pub code: u8,
+    /// The MTU of a packet too big, else 0.
+    pub value: u32,
+}
+
+/// Makes an error in place: `packet` is [`ERROR_LEN`] bytes of any content and what it quotes. Hop limit 64.
+///
+/// Returns `None`, writing nothing or a part, when `packet` is shorter than [`ERROR_LEN`] or longer than a packet may be.
+#[must_use]
+pub fn write_error(
+    packet: &mut [u8],
+    src: Ipv6Addr,
+    dst: Ipv6Addr,
+    error: Icmpv6Error,
+) -> Option<()> {
+    let fields = NewIpv6 {
+        src,
+        dst,
+        next_header: next_header::ICMPV6,
+        hop_limit: 64,
+    };
+    let payload_len = packet.len().checked_sub(IPV6_LEN)?;
+    let at = ipv6::write(packet, &fields, payload_len)?;
+    let message = packet.get_mut(at..)?;
+    let (icmp, _) = Icmpv6Hdr::mut_from_prefix(message).ok()?;
+    *icmp = Icmpv6Hdr {
+        icmp_type: error.icmp_type,
+        code: error.code,
+        checksum: U16::ZERO,
+        value: U32::new(error.value),
+    };
+    let check = checksum(src, dst, message);
+    let (icmp, _) = Icmpv6Hdr::mut_from_prefix(message).ok()?;
+    icmp.checksum.set(check);
+    Some(())
+}

@@ -1,0 +1,534 @@
+//! One worker with its ports: lays frames out, runs them through a loop, and measures that.
+//!
+//! ```text
+//!  lay out --feed--> [net_ring] --rx--> loop under test --tx--> net_null       (measured; net_null frees)
+//!  check   --feed--> [net_ring] --rx--> pipeline        --tx--> [net_ring] --> read and check
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+use bng_dataplane::dispatch::Outlets;
+use bng_dataplane::fib_mirror::RteFib;
+use bng_dataplane::frame::Frame;
+use bng_dataplane::host::HostBell;
+use bng_dataplane::tx::TxPort;
+use bng_fastpath::{BURST, FastPath, Origin, Settings, Verdict};
+use bng_shm::{Counter, Worker, monotonic_ns};
+use parking_lot::Mutex;
+use rte_rs::{
+    Burst, Consumer, Eal, Mbuf, Mempool, Port, PortConfig, RingConfig, RxQueue, TxQueue,
+    sp_sc_ring, tsc,
+};
+
+use super::flows::Shape;
+use super::{Direction, Locking};
+
+/// Packets that are laid out and measured together: the whole bursts that net_ring's ring of 1,024 places holds, one of
+/// which stays free.
+const CHUNK: usize = 31 * BURST;
+/// As [`CHUNK`], where frames are copied: as many as a virtio queue of common size. Both ends of the copies and the buffers
+/// then fit a core's second-level cache, as they do behind such a port.
+const COPIED_CHUNK: usize = 8 * BURST;
+/// Bytes of a frame's start that a loop may change, and that are written anew before each pass.
+pub(super) const HEAD: usize = 64;
+/// Bytes between the frames of the memory that `--copy` copies from and to.
+const SLOT: usize = 2_048;
+
+/// The start of a frame, its length and its port.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    bytes: [u8; HEAD],
+    len: u16,
+    port: u8,
+}
+
+impl Head {
+    /// Of a whole frame.
+    pub(super) fn new(frame: &[u8], port: u8) -> Result<Self> {
+        let mut bytes = [0; HEAD];
+        for (place, byte) in bytes.iter_mut().zip(frame) {
+            *place = *byte;
+        }
+        Ok(Self {
+            bytes,
+            len: u16::try_from(frame.len())?,
+            port,
+        })
+    }
+}
+
+/// What is run over a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// The worker's loop: all stages.
+    Pipeline(Direction),
+    /// MAC addresses exchanged and nothing else.
+    MacForward,
+}
+
+/// What one pass took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    /// Packets received and sent or dropped.
+    pub(super) packets: usize,
+    /// Time-stamp ticks.
+    pub(super) ticks: u64,
+}
+
+/// One fast path for all workers, behind a lock: in the benchmark only, to see what a lock costs.
+pub(super) struct Locked {
+    pub(super) fast: FastPath,
+    /// Its clock, which the workers move forward in turn.
+    now_ns: u64,
+}
+
+impl Locked {
+    pub(super) fn new(fast: FastPath) -> Self {
+        Self { fast, now_ns: 0 }
+    }
+
+    /// Sets the clock, never backwards.
+    fn poll(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        self.fast.poll(self.now_ns);
+    }
+}
+
+/// Whose fast path a lane uses.
+// There is one per worker, so its size does not matter.
+#[allow(clippy::large_enum_variant)]
+pub(super) enum Stages {
+    /// Its own: the product.
+    Own(FastPath),
+    /// All workers' one, locked for each burst or each packet, and the worker's own counters.
+    Shared(Arc<Mutex<Locked>>, Locking, Worker),
+}
+
+impl Stages {
+    fn shm_mut(&mut self) -> &mut Worker {
+        match self {
+            Self::Own(fast) => fast.shm_mut(),
+            Self::Shared(_, _, worker) => worker,
+        }
+    }
+
+    /// Clock, ageing and stages over a burst of one direction.
+    #[inline]
+    fn run(
+        &mut self,
+        fib: &RteFib,
+        direction: Direction,
+        burst: &mut Burst<BURST>,
+        now_ns: u64,
+    ) -> [Verdict; BURST] {
+        let mut verdicts = [Verdict::Drop(Counter::NotForUs); BURST];
+        let frames = Frame::of_burst(burst);
+        match self {
+            Self::Own(fast) => {
+                fast.poll(now_ns);
+                stages(fast, fib, direction, frames, &mut verdicts);
+            }
+            Self::Shared(locked, Locking::Packet, _) => {
+                for (frame, verdict) in frames.chunks_mut(1).zip(verdicts.chunks_mut(1)) {
+                    let mut locked = locked.lock();
+                    locked.poll(now_ns);
+                    stages(&mut locked.fast, fib, direction, frame, verdict);
+                }
+            }
+            Self::Shared(locked, _, _) => {
+                let mut locked = locked.lock();
+                locked.poll(now_ns);
+                stages(&mut locked.fast, fib, direction, frames, &mut verdicts);
+            }
+        }
+        verdicts
+    }
+}
+
+#[inline]
+fn stages(
+    fast: &mut FastPath,
+    fib: &RteFib,
+    direction: Direction,
+    frames: &mut [Frame],
+    verdicts: &mut [Verdict],
+) {
+    match direction {
+        Direction::Up => fast.upstream(fib, frames, verdicts, Origin::Port),
+        Direction::Down => fast.downstream(frames, verdicts, Origin::Port),
+    }
+}
+
+/// Memory outside of packet buffers, as a kernel or a peer's memory is for such ports.
+struct Copies {
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+/// The queues and rings of one lane, made on the main thread.
+pub(super) struct LanePorts {
+    feed: TxQueue,
+    rx: RxQueue,
+    out: Outlets,
+    checked_out: Outlets,
+    /// The other end of what `checked_out` sends on, by port.
+    sent: Vec<RxQueue>,
+    plain: TxQueue,
+    pool: Mempool,
+    hosts: [Consumer; 2],
+}
+
+impl LanePorts {
+    /// Makes the ports of lane `index`.
+    pub(super) fn new(eal: &Eal, pool: &Mempool, shape: &Shape, index: u8) -> Result<Self> {
+        let ports = usize::from(shape.access_ports) + 1;
+        let start = |device: String, queues: usize| -> Result<rte_rs::Queues> {
+            let mut port = Port::probe(eal, &device)?;
+            let queues = u16::try_from(queues)?;
+            port.configure(
+                &PortConfig {
+                    rx_queues: queues,
+                    tx_queues: queues,
+                    ..PortConfig::default()
+                },
+                pool,
+            )?;
+            Ok(port.start()?)
+        };
+        // What goes into a queue of net_ring comes out of it.
+        let mut wire_in = start(format!("net_ring_in{index}"), 1)?;
+        let wire_out = start(format!("net_ring_out{index}"), ports)?;
+        let mut null = start(format!("net_null_{index}"), ports + 1)?.tx;
+        let plain = null.pop().context("net_null has too few queues")?;
+        let is_access = |port: usize| port < usize::from(shape.access_ports);
+        let outlets = |tx: Vec<TxQueue>, name: &str| -> Result<(Outlets, Consumer)> {
+            let (host, host_end) = sp_sc_ring(
+                eal,
+                &RingConfig {
+                    name: format!("{name}{index}"),
+                    capacity: 64,
+                    numa_node: None,
+                },
+            )?;
+            let tx = tx.into_iter().enumerate();
+            let out = Outlets {
+                tx: tx
+                    .map(|(port, queue)| TxPort::new(queue, is_access(port)))
+                    .collect(),
+                handover: Vec::new(),
+                fragments: pool.clone(),
+                host,
+                host_bell: HostBell::new()?,
+            };
+            Ok((out, host_end))
+        };
+        let (out, host) = outlets(null, "host")?;
+        let (checked_out, checked_host) = outlets(wire_out.tx, "checked-host")?;
+        Ok(Self {
+            feed: wire_in.tx.pop().context("net_ring has no queue")?,
+            rx: wire_in.rx.pop().context("net_ring has no queue")?,
+            out,
+            checked_out,
+            sent: wire_out.rx,
+            plain,
+            pool: pool.clone(),
+            hosts: [host, checked_host],
+        })
+    }
+}
+
+/// What a lane's stages are made of, on its own thread.
+pub(super) enum Start {
+    /// A fast path of its own.
+    Own(Worker, Settings),
+    /// The one behind the lock.
+    Shared(Arc<Mutex<Locked>>, Locking, Worker),
+}
+
+/// One worker.
+pub(super) struct Lane {
+    stages: Stages,
+    fib: RteFib,
+    feed: TxQueue,
+    rx: RxQueue,
+    out: Outlets,
+    checked_out: Outlets,
+    sent: Vec<RxQueue>,
+    plain: TxQueue,
+    pool: Mempool,
+    copies: Option<Copies>,
+    /// Packets that are laid out and measured together.
+    chunk: usize,
+    /// Time that passed outside of the pipeline, nanoseconds: the stages' clock stands still meanwhile, or flows would be
+    /// seen less often per second than on a worker under full load, and mappings written more often per packet.
+    paused_ns: u64,
+    paused_since_ns: u64,
+    // The host thread's ends: nothing comes out of them here.
+    _hosts: [Consumer; 2],
+}
+
+impl Lane {
+    /// On the lane's own, pinned and registered thread.
+    pub(super) fn new(
+        start: Start,
+        core: usize,
+        fib: RteFib,
+        ports: LanePorts,
+        copy: bool,
+    ) -> Self {
+        let now_ns = monotonic_ns();
+        let core = u32::try_from(core).unwrap_or(u32::MAX);
+        let stages = match start {
+            Start::Own(shm, settings) => {
+                shm.enter(core);
+                Stages::Own(FastPath::new(shm, &settings, now_ns / 1_000_000))
+            }
+            Start::Shared(locked, locking, shm) => {
+                shm.enter(core);
+                Stages::Shared(locked, locking, shm)
+            }
+        };
+        let chunk = chunk(copy);
+        let copies = copy.then(|| Copies {
+            from: vec![0x55; chunk * SLOT],
+            to: vec![0; chunk * SLOT],
+        });
+        Self {
+            stages,
+            fib,
+            feed: ports.feed,
+            rx: ports.rx,
+            out: ports.out,
+            checked_out: ports.checked_out,
+            sent: ports.sent,
+            plain: ports.plain,
+            pool: ports.pool,
+            copies,
+            chunk,
+            paused_ns: 0,
+            paused_since_ns: now_ns,
+            _hosts: ports.hosts,
+        }
+    }
+
+    /// Sends `frames` (at most a burst, each with the port it comes from) through receive queue, stages, dispatch and
+    /// transmit queue; returns what left on each port, in order, and how many frames did not.
+    pub(super) fn through(
+        &mut self,
+        direction: Direction,
+        frames: &[(u8, Vec<u8>)],
+    ) -> Result<Vec<std::vec::IntoIter<Vec<u8>>>> {
+        let mut burst: Burst<BURST> = Burst::new();
+        for (port, frame) in frames {
+            let mut mbuf = self
+                .pool
+                .alloc_copy(frame)
+                .context("no buffer for a frame")?;
+            mbuf.set_port(u16::from(*port));
+            burst.push(mbuf);
+        }
+        self.feed.burst(&mut burst);
+        let got = self.rx.burst(&mut burst);
+        if got != frames.len() {
+            bail!(
+                "{got} of {} frames came out of the receive queue",
+                frames.len()
+            );
+        }
+        let now_ns = self.paused_since_ns - self.paused_ns;
+        let verdicts = self.stages.run(&self.fib, direction, &mut burst, now_ns);
+        let shm = self.stages.shm_mut();
+        self.checked_out
+            .dispatch(&mut burst, &verdicts, shm, now_ns / 1_000_000);
+        shm.quiescent();
+        let sent = self.sent.iter_mut().map(|queue| {
+            queue.burst(&mut burst);
+            let frames: Vec<_> = burst.iter().map(|mbuf| mbuf.data().to_vec()).collect();
+            Mbuf::free_bulk(&mut burst);
+            frames.into_iter()
+        });
+        let sent: Vec<_> = sent.collect();
+        let left: usize = sent.iter().map(ExactSizeIterator::len).sum();
+        if left != frames.len() {
+            bail!(
+                "{left} of {} frames left; verdicts: {verdicts:?}",
+                frames.len()
+            );
+        }
+        Ok(sent)
+    }
+
+    /// Puts a chunk of frames into the receive ring: fresh buffers with the frames' starts, as a device leaves them; with
+    /// copies, the frames' starts in the other memory. Not measured.
+    pub(super) fn lay_out<'a>(&mut self, heads: &mut impl Iterator<Item = &'a Head>) -> Result<()> {
+        let mut burst: Burst<BURST> = Burst::new();
+        // What an earlier pass left.
+        while self.rx.burst(&mut burst) > 0 {
+            Mbuf::free_bulk(&mut burst);
+        }
+        for first in (0..self.chunk).step_by(BURST) {
+            if !self.pool.alloc_bulk(&mut burst, BURST) {
+                bail!("the pool is empty: a port keeps frames");
+            }
+            for (mbuf, slot) in burst.iter_mut().zip(first..) {
+                let head = heads.next().context("no flows")?;
+                mbuf.set_port(u16::from(head.port));
+                let len = usize::from(head.len);
+                let data = mbuf.append(len).context("frame larger than a buffer")?;
+                let place = match &mut self.copies {
+                    Some(copies) => slot_of(&mut copies.from, slot, len),
+                    None => data,
+                };
+                let start = place.len().min(HEAD);
+                let (place, bytes) = (place.get_mut(..start), head.bytes.get(..start));
+                if let (Some(place), Some(bytes)) = (place, bytes) {
+                    place.copy_from_slice(bytes);
+                }
+            }
+            self.feed.burst(&mut burst);
+            if !burst.is_empty() {
+                bail!("the receive ring is full");
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `work` over the chunk that was laid out, until it is done or another lane sets `stop`. Measured.
+    pub(super) fn run(&mut self, work: Work, stop: &AtomicBool) -> Pass {
+        match work {
+            Work::Pipeline(direction) => self.pipeline(direction, stop),
+            Work::MacForward => self.mac_forward(stop),
+        }
+    }
+
+    /// A worker's loop: clock, NAT ageing, receive, stages, dispatch, transmit (which frees), counters, epoch echo.
+    #[inline(never)]
+    fn pipeline(&mut self, direction: Direction, stop: &AtomicBool) -> Pass {
+        let (packets, octets) = match direction {
+            Direction::Up => (Counter::RxAccess, Counter::RxAccessBytes),
+            Direction::Down => (Counter::RxCore, Counter::RxCoreBytes),
+        };
+        let mut done = 0;
+        let mut burst: Burst<BURST> = Burst::new();
+        self.paused_ns += monotonic_ns() - self.paused_since_ns;
+        let start = tsc();
+        while done < self.chunk && !stop.load(Ordering::Relaxed) {
+            let now_ns = monotonic_ns() - self.paused_ns;
+            let frames = self.rx.burst(&mut burst);
+            let mut bytes = 0;
+            for mbuf in &mut burst {
+                // The worker writes its port's number here, which is the one that is there.
+                let port = mbuf.port();
+                mbuf.set_port(std::hint::black_box(port));
+                bytes += mbuf.len() as u64;
+            }
+            if let Some(copies) = &mut self.copies {
+                copies.into(&mut burst, done);
+            }
+            let verdicts = self.stages.run(&self.fib, direction, &mut burst, now_ns);
+            if let Some(copies) = &mut self.copies {
+                copies.out_of(&burst, done);
+            }
+            let shm = self.stages.shm_mut();
+            shm.count(packets, frames as u64);
+            shm.count(octets, bytes);
+            self.out
+                .dispatch(&mut burst, &verdicts, shm, now_ns / 1_000_000);
+            shm.count(Counter::Loops, 1);
+            shm.pay_bell();
+            shm.quiescent();
+            done += frames;
+        }
+        let ticks = tsc() - start;
+        stop.store(true, Ordering::Relaxed);
+        self.paused_since_ns = monotonic_ns();
+        Pass {
+            packets: done,
+            ticks,
+        }
+    }
+
+    /// The reference: receive, exchange MAC addresses, transmit (which frees).
+    #[inline(never)]
+    fn mac_forward(&mut self, stop: &AtomicBool) -> Pass {
+        /// How far ahead frames are prefetched, as in the stages.
+        const AHEAD: usize = 8;
+        let mut done = 0;
+        let mut burst: Burst<BURST> = Burst::new();
+        let start = tsc();
+        while done < self.chunk && !stop.load(Ordering::Relaxed) {
+            let frames = self.rx.burst(&mut burst);
+            if let Some(copies) = &mut self.copies {
+                copies.into(&mut burst, done);
+            }
+            burst.iter().take(AHEAD).for_each(Mbuf::prefetch_data);
+            for at in 0..burst.len() {
+                if let Some(next) = burst.get(at + AHEAD) {
+                    next.prefetch_data();
+                }
+                if let Some(mbuf) = burst.get_mut(at)
+                    && let Some(macs) = mbuf.data_mut().first_chunk_mut::<12>()
+                {
+                    let [a, b, c, d, e, f, g, h, i, j, k, l] = *macs;
+                    *macs = [g, h, i, j, k, l, a, b, c, d, e, f];
+                }
+            }
+            if let Some(copies) = &mut self.copies {
+                copies.out_of(&burst, done);
+            }
+            self.plain.burst(&mut burst);
+            Mbuf::free_bulk(&mut burst);
+            done += frames;
+        }
+        let ticks = tsc() - start;
+        stop.store(true, Ordering::Relaxed);
+        Pass {
+            packets: done,
+            ticks,
+        }
+    }
+
+    /// Live NAT mappings.
+    pub(super) fn nat_mappings(&self) -> u32 {
+        match &self.stages {
+            Stages::Own(fast) => fast.nat_mappings(),
+            Stages::Shared(locked, _, _) => locked.lock().fast.nat_mappings(),
+        }
+    }
+}
+
+/// Packets that are laid out and measured together.
+pub(super) const fn chunk(copy: bool) -> usize {
+    if copy { COPIED_CHUNK } else { CHUNK }
+}
+
+fn slot_of(memory: &mut [u8], slot: usize, len: usize) -> &mut [u8] {
+    let from = slot * SLOT;
+    memory.get_mut(from..from + len).unwrap_or(&mut [])
+}
+
+impl Copies {
+    /// Copies whole frames into the buffers of a burst; the first one's slot is `first`.
+    fn into(&mut self, burst: &mut Burst<BURST>, first: usize) {
+        for (mbuf, slot) in burst.iter_mut().zip(first..) {
+            let data = mbuf.data_mut();
+            let from = slot_of(&mut self.from, slot, data.len());
+            if from.len() == data.len() {
+                data.copy_from_slice(from);
+            }
+        }
+    }
+
+    /// Copies whole frames out of the buffers.
+    fn out_of(&mut self, burst: &Burst<BURST>, first: usize) {
+        for (mbuf, slot) in burst.iter().zip(first..) {
+            let data = mbuf.data();
+            let to = slot_of(&mut self.to, slot, data.len());
+            if to.len() == data.len() {
+                to.copy_from_slice(data);
+            }
+        }
+    }
+}

@@ -261,7 +261,6 @@ impl<A: Address> Rules<A> {
 pub(crate) struct Families {
     pub(crate) v4: Rules<u32>,
     /// Addresses as 128-bit integers.
-    #[allow(dead_code, reason = "the IPv6 stages are about to ask for it")]
     pub(crate) v6: Rules<u128>,
 }
 

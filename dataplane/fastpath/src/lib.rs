@@ -50,7 +50,9 @@ pub mod testing;
 mod ttl;
 mod upstream;
 mod usual;
+mod v6;
 mod verdict;
+mod vlans;
 mod worker;
 
 pub use buffer::{BURST, PacketBuf};
@@ -58,4 +60,5 @@ pub use fib::{Fib4, Fib6};
 pub use nat_age::NatTimers;
 pub use ports::{MAX_ACCESS_PORTS, MAX_PORTS, Port, PortRole};
 pub use verdict::{Origin, Punt, Verdict};
+pub use vlans::VlanRange;
 pub use worker::{FastPath, Settings};

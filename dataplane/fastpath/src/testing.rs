@@ -6,6 +6,7 @@
 mod buffer;
 mod fib;
 mod frames;
+mod frames_v6;
 mod world;
 
 pub use buffer::TestBuf;
@@ -13,5 +14,8 @@ pub use fib::NaiveFib;
 pub use frames::{
     assert_checksums, echo, ethernet, icmp_error, ipv4, pppoe_discovery, pppoe_session, tcp, udp,
     wrong_checksum,
+};
+pub use frames_v6::{
+    assert_checksums6, echo6, extended, icmpv6, ipv6, tcp6, udp6, wrong_checksum6,
 };
 pub use world::{Spec, World};

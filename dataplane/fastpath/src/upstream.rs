@@ -146,8 +146,11 @@ fn parse_any<B: PacketBuf>(
     access_index: u8,
     frame: &mut Frame,
 ) -> Step<()> {
-    let (link, rest) = classify::access(buf, port)?;
+    let (link, rest) = classify::access(buf, port, stages.ports.vlans(frame.port))?;
     let (ppp, l3) = decap::session(&link, rest)?;
+    if ppp.protocol == protocol::IPV6 {
+        return stages.set_aside(frame.at);
+    }
     frame.slot = SlotIndex::new(access_index, ppp.session_id);
     stages.shm.reader().prefetch_session(frame.slot);
     frame.sender = session::sender(&link);
@@ -201,7 +204,7 @@ fn check<B: PacketBuf>(
     }
     // Network protocols are data; whatever else PPP carries is the control plane's, to answer or to reject.
     let generation = session.generation();
-    if !matches!(frame.protocol, protocol::IPV4 | protocol::IPV6) {
+    if frame.protocol != protocol::IPV4 {
         return Err(punt_limit::ppp(stages, slot, generation));
     }
     session::open(&session)?;

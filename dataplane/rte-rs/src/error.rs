@@ -16,6 +16,8 @@ impl Errno {
     pub const NOENT: Errno = Errno(2);
     /// `EFAULT`: bad address; from `rte_dev_probe`, a name that means nothing.
     pub const FAULT: Errno = Errno(14);
+    /// `ENOMEM`: no memory.
+    pub const NOMEM: Errno = Errno(12);
     /// `EEXIST`: an object of this name exists.
     pub const EXIST: Errno = Errno(17);
     /// `ENODEV`: no such device.
@@ -171,6 +173,16 @@ pub enum Error {
         next_hop: u64,
         /// The largest value.
         max: u64,
+    },
+    /// EAL's memory does not hold a FIB.
+    #[error("FIB {fib} of {routes} routes does not fit EAL's memory: it needs about {mib} MiB")]
+    FibMemory {
+        /// FIB name.
+        fib: String,
+        /// Routes it was to hold.
+        routes: u32,
+        /// MiB it needs.
+        mib: u64,
     },
     /// Any other DPDK function that failed.
     #[error("{function} failed for {object}: {errno}")]

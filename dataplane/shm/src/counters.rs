@@ -108,6 +108,7 @@ counters! {
         IdleLoops = "idle_loops", "Poll loops that found nothing.";
         BusyCycles = "busy_cycles", "Time-stamp counter ticks spent in poll loops that found something.";
         IdleCycles = "idle_cycles", "Time-stamp counter ticks spent in poll loops that found nothing, back-off included.";
+        LateWake = "late_wake", "Sleeps of the host path that ended by their time limit (10 ms) though there was work: a wake-up was missed.";
         IcmpErrorLimited = "icmp_error_limited", "ICMP errors not sent because of the rate limit; the packet they would have answered is counted under its own reason.";
     }
     /// Frames dropped, by reason.

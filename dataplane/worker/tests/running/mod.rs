@@ -160,6 +160,11 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Moves the calling thread into a new namespace and starts the process there.
     pub(crate) fn start(name: &str) -> Self {
+        Self::start_with(name, |yaml| yaml)
+    }
+
+    /// As [`Self::start`], with the configuration changed.
+    pub(crate) fn start_with(name: &str, change: impl FnOnce(String) -> String) -> Self {
         let namespace = format!("bng-{name}-{}", std::process::id());
         let directory = PathBuf::from(format!("/dev/shm/{namespace}"));
         run("ip", &format!("netns add {namespace}"));
@@ -172,7 +177,8 @@ impl Gateway {
         }
         let (access, core) = (Tap::create("acc"), Tap::create("cor"));
         std::fs::create_dir(&directory).unwrap();
-        std::fs::write(directory.join("config.yaml"), yaml(&namespace, &directory)).unwrap();
+        let yaml = change(yaml(&namespace, &directory));
+        std::fs::write(directory.join("config.yaml"), yaml).unwrap();
         let config = Config::load(directory.join("config.yaml")).unwrap();
         let control = Publisher::attach(&config.shared_memory.path, capacities(&config)).unwrap();
         let mut gateway = Self {
@@ -262,6 +268,11 @@ impl Gateway {
         run("ip", &format!("address add {OURS}/24 dev core0"));
     }
 
+    /// The file of the shared memory.
+    pub(crate) fn state_file(&self) -> PathBuf {
+        self.directory.join("shm/state")
+    }
+
     /// The process's id.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.process.as_ref().unwrap().0)
@@ -331,7 +342,8 @@ impl Gateway {
     /// A counter, summed over workers and the host path.
     pub(crate) fn count(&self, counter: Counter) -> u64 {
         (0..=WORKERS)
-            .map(|worker| self.control.worker_status(worker).unwrap().counters[counter.index()])
+            .filter_map(|worker| self.control.worker_status(worker))
+            .map(|status| status.counters[counter.index()])
             .sum()
     }
 

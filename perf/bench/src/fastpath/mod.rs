@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use bng_dataplane::fib_mirror::FibMirror;
+use bng_dataplane::fib_mirror::FibMirrors;
 use bng_fastpath::FastPath;
 use bng_shm::{Counter, Dataplane, Publisher, monotonic_ms};
 use clap::{Args, ValueEnum};
@@ -189,7 +189,7 @@ struct Bench<'a> {
     fib: bng_dataplane::fib_mirror::RteFib,
     pool: Mempool,
     // Its one writer, kept for as long as it is read.
-    _routes: FibMirror,
+    _routes: FibMirrors,
 }
 
 impl<'a> Bench<'a> {
@@ -206,10 +206,11 @@ impl<'a> Bench<'a> {
             args.locking,
             args.features,
         )?;
-        let (mut routes, fib) = FibMirror::new(&platform.eal, capacities.routes)?;
-        if routes.refresh(&dataplane.reader()).is_none() || routes.is_empty() {
+        let mut routes = FibMirrors::new(&platform.eal, &capacities)?;
+        if routes.refresh(&dataplane.reader()).v4.is_none() || routes.is_empty() {
             bail!("the default route did not reach the FIB");
         }
+        let fib = routes.lookup();
         let buffers = BUFFERS * u32::from(args.workers) - 1;
         let pool = Mempool::create(&platform.eal, &MempoolConfig::new("frames", buffers))?;
         Ok(Self {

@@ -104,7 +104,7 @@ pub(crate) struct Emulator {
     open: u32,
     hold_until: Duration,
     traffic_started: Option<Duration>,
-    pub(super) sums: Sums,
+    pub(crate) sums: Sums,
     pub(super) account: Account,
 }
 
@@ -573,7 +573,7 @@ impl Emulator {
         self.clients.iter().map(Client::peer_mru).min()
     }
 
-    #[cfg(test)]
+    /// The subscribers, in the order of their indices.
     pub(crate) fn clients(&self) -> &[Client] {
         &self.clients
     }

@@ -28,16 +28,16 @@ use vlan::Vlan;
 
 mod advertisement;
 mod client;
-mod emulator;
+pub(crate) mod emulator;
 mod icmp;
 mod link;
 mod negotiation;
 mod parameters;
 mod report;
-mod subscriber;
+pub(crate) mod subscriber;
 mod timers;
 mod traffic;
-mod vlan;
+pub(crate) mod vlan;
 
 #[cfg(test)]
 mod against_engine;

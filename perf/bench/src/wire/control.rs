@@ -144,8 +144,8 @@ impl StandIn {
         Ok(())
     }
 
-    /// Waits until both ports run and the route is in the FIB. Returns the ports' MAC addresses, access and core.
-    pub(super) fn wait_ready(&self) -> Result<(MacAddr, MacAddr)> {
+    /// Waits until both ports run and the route is in the FIB. Returns the access port's MAC address.
+    pub(super) fn wait_ready(&self) -> Result<MacAddr> {
         let mac = |publisher: &Publisher, port| {
             publisher
                 .port_status(port)
@@ -157,8 +157,7 @@ impl StandIn {
                 && mac(publisher, self.access).is_some()
                 && mac(publisher, self.core).is_some()
         })?;
-        let port = |index| mac(&self.publisher, index).context("a port has gone");
-        Ok((port(self.access)?, port(self.core)?))
+        mac(&self.publisher, self.access).context("the access port has gone")
     }
 
     /// Opens `count` sessions on the first access port, owned by the workers in turn, with addresses of the first pool.

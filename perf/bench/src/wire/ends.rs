@@ -59,6 +59,8 @@ pub(super) struct End {
     port: Port,
     /// Buffers for stamped packets: behind the stamp their bytes are zero and stay so.
     pub(super) pool: Mempool,
+    /// Buffers for everything else.
+    others: Mempool,
 }
 
 impl End {
@@ -98,7 +100,29 @@ impl End {
             driver,
             port,
             pool,
+            others: receive.clone(),
         })
+    }
+
+    /// Sends one frame of control traffic, if there is room; its sender repeats what is lost.
+    pub(super) fn send(&mut self, frame: &[u8]) {
+        let mut burst: Burst<1> = Burst::new();
+        if let (Some(mbuf), Some(queue)) = (self.others.alloc_copy(frame), self.tx.first_mut()) {
+            burst.push(mbuf);
+            queue.burst(&mut burst);
+        }
+    }
+
+    /// Takes what has arrived, one burst from each queue. Returns how many frames those were.
+    pub(super) fn receive_others(&mut self, mut take: impl FnMut(&[u8])) -> usize {
+        let mut frames = 0;
+        let mut burst: Burst<BURST> = Burst::new();
+        for queue in &mut self.rx {
+            frames += queue.burst(&mut burst);
+            burst.iter().for_each(|mbuf| take(mbuf.data()));
+            Mbuf::free_bulk(&mut burst);
+        }
+        frames
     }
 
     /// Waits until the link is up.

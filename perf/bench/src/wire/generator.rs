@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use bng_wire::MacAddr;
 use rte_rs::tsc;
 
 use super::control::StandIn;
+use super::dialled::Dialled;
 use super::ends::End;
 use super::flows::{Flow, Subscriber, Template};
 use super::lane::{Direction, Lane, Pace};
@@ -17,6 +17,8 @@ use super::lane::{Direction, Lane, Pace};
 const LEARN_RATE: f64 = 200e3;
 /// Rounds until every flow must have a mapping.
 const LEARN_ROUNDS: u32 = 10;
+/// How long sessions may take to end.
+const HANG_UP_LIMIT: Duration = Duration::from_secs(30);
 /// How long to wait for the last packets of a trial.
 const DRAIN: Duration = Duration::from_secs(1);
 /// A mapping idle for longer than this is used once before a trial that goes downstream only: half of the shortest UDP time-out
@@ -44,11 +46,51 @@ pub(super) struct Trial {
     pub(super) interrupted: bool,
 }
 
+/// Where the sessions come from.
+pub(super) enum Control {
+    /// The shared memory of a dataplane without a control plane.
+    StandIn(StandIn),
+    /// PPPoE with a whole gateway.
+    Dialled(Box<Dialled>),
+}
+
+impl Control {
+    fn access_frame(&mut self, frame: &[u8]) {
+        if let Self::Dialled(dialled) = self {
+            dialled.access_frame(frame);
+        }
+    }
+
+    fn core_frame(&mut self, frame: &[u8]) {
+        if let Self::Dialled(dialled) = self {
+            dialled.core_frame(frame);
+        }
+    }
+
+    /// Does what is due. Cheap when nothing is.
+    pub(super) fn poll(&mut self, access: &mut End, core: &mut End) {
+        match self {
+            Self::StandIn(control) => control.poll(),
+            Self::Dialled(dialled) => {
+                dialled.poll(|frame| access.send(frame), |frame| core.send(frame))
+            }
+        }
+    }
+
+    /// What the dataplane says it lost; nothing where it cannot be asked.
+    pub(super) fn losses(&self) -> BTreeMap<String, u64> {
+        match self {
+            Self::StandIn(control) => control.losses(),
+            Self::Dialled(_) => BTreeMap::new(),
+        }
+    }
+}
+
 /// Everything the generator has.
 pub(super) struct Generator<'a> {
     pub(super) access: End,
     pub(super) core: End,
-    pub(super) control: StandIn,
+    pub(super) control: Control,
     pub(super) up: Lane,
     pub(super) down: Option<Lane>,
     flows: Vec<Flow>,
@@ -64,16 +106,13 @@ pub(super) struct Generator<'a> {
 
 impl<'a> Generator<'a> {
     /// Introduces every flow with a packet upstream, and makes the frames downstream from what came out on the core side.
-    ///
-    /// `gateway` is the MAC address of its core port.
     #[allow(clippy::too_many_arguments, reason = "made in one place")]
     pub(super) fn new(
         (access, core): (End, End),
-        control: StandIn,
+        control: Control,
         subscribers: Vec<Subscriber>,
         flow_count: u32,
         ip_bytes: usize,
-        gateway: MacAddr,
         tsc_hz: u64,
         shares_core: bool,
         stop: &'a AtomicBool,
@@ -105,7 +144,7 @@ impl<'a> Generator<'a> {
             stop,
         };
         generator.learn()?;
-        let ends = (gateway, generator.core.mac);
+        let ends = (generator.up.sender, generator.core.mac);
         let templates: Option<Vec<_>> = generator
             .flows
             .iter()
@@ -152,7 +191,6 @@ impl<'a> Generator<'a> {
             let end = Instant::now() + Duration::from_millis(200 * u64::from(round + 1));
             while self.up.unique() < count && Instant::now() < end {
                 self.receive(true);
-                self.control.poll();
                 std::thread::yield_now();
             }
             let arrived = self
@@ -232,7 +270,6 @@ impl<'a> Generator<'a> {
             }
             let (frames, foreign) = self.receive(false);
             result.foreign += foreign;
-            self.control.poll();
             if moved + frames == 0 && self.shares_core {
                 std::thread::yield_now();
             }
@@ -264,6 +301,24 @@ impl<'a> Generator<'a> {
                 sent.saturating_sub(counts.received + counts.misdelivered + counts.corrupt)
             })
             .sum()
+    }
+
+    /// Ends the sessions.
+    pub(super) fn close(&mut self) -> Result<()> {
+        match &mut self.control {
+            Control::StandIn(control) => return control.close(),
+            Control::Dialled(dialled) => dialled.hang_up(),
+        }
+        let limit = Instant::now() + HANG_UP_LIMIT;
+        while !matches!(&self.control, Control::Dialled(dialled) if dialled.is_done()) {
+            if Instant::now() >= limit {
+                bail!("the sessions did not end within {HANG_UP_LIMIT:?}");
+            }
+            if self.receive(false).0 == 0 {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
     }
 
     /// The lane of a direction.

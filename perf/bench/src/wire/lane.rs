@@ -1,6 +1,7 @@
 //! One direction: what is sent, and the account of what arrives.
 
 use anyhow::{Context, Result};
+use bng_wire::MacAddr;
 use bng_wire::checksum::l4_checksum;
 use bng_wire::ethernet::{self, EthFrame, ethertype};
 use bng_wire::ipv4::{self, Ipv4};
@@ -81,6 +82,8 @@ pub(super) struct Lane {
     /// From one flow to the next: neighbours in time are far apart in every table.
     stride: u32,
     waiting: Vec<Burst<BURST>>,
+    /// Whoever sent the last packet that was learned from.
+    pub(super) sender: MacAddr,
 }
 
 /// When packets of a trial are due.
@@ -211,6 +214,7 @@ impl Lane {
             cursor: 0,
             stride: stride(flows),
             waiting: (0..queues).map(|_| Burst::new()).collect(),
+            sender: MacAddr::ZERO,
         })
     }
 
@@ -313,7 +317,7 @@ impl Lane {
         &mut self,
         arrived: &Arrived<'_>,
         now: u64,
-        port: bng_wire::MacAddr,
+        port: MacAddr,
         flows: &mut [Flow],
         subscribers: &[Subscriber],
         learn: bool,
@@ -333,6 +337,7 @@ impl Lane {
                 Direction::Up => {
                     if learn {
                         flow.outside = Some(arrived.from);
+                        self.sender = arrived.eth.src;
                     }
                     arrived.eth.dst == port
                         && arrived.to == flow.remote

@@ -7,13 +7,14 @@
 //! ```
 //!
 //! `flows` makes the frames, `lane` is one direction, `generator` runs trials, `search` halves the rate (RFC 2544).
-//! `control` writes sessions where `bng-controlplane` would; `gateway` starts a dataplane on memory ports.
+//! `control` writes sessions where `bng-controlplane` would; `gateway` starts a dataplane on memory ports; `dialled` gets the
+//! sessions from a whole gateway by PPPoE instead.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -21,16 +22,21 @@ use bng_config::Config;
 use bng_wire::VlanStack;
 use clap::{Args, ValueEnum};
 
+use crate::dial::subscriber::ClientSettings;
+use crate::dial::vlan::{self, Vlan};
 use control::{SESSION_MTU, StandIn};
+use dialled::{Credentials, Dialled};
 use ends::{End, receive_pool, start_eal};
-use flows::{MAX_FLOWS_PER_SESSION, MIN_IP};
+use flows::{MAX_FLOWS_PER_SESSION, MIN_IP, Subscriber};
 use gateway::{Gateway, Shape};
-use generator::{Generator, Load, Trial, difference};
+use generator::{Control, Generator, Load, Trial, difference};
 use lane::Direction;
-use report::{LaneReport, Report, SearchReport, Setting, Step};
+use report::{DataplaneSetting, LaneReport, Report, SearchReport, Setting, Step};
 use search::{Verdict, search};
 
+mod arp;
 mod control;
+mod dialled;
 mod ends;
 mod flows;
 mod gateway;
@@ -57,12 +63,39 @@ pub(crate) struct WireArgs {
     /// Configuration of a dataplane that runs. Default: one is started on memory ports and ended after the run.
     #[arg(long, value_name = "FILE", requires_all = ["access_device", "core_device"])]
     config: Option<PathBuf>,
+    /// Dial in with PPPoE: the gateway runs with its control plane, here or elsewhere, and routes 8.0.0.0/12 to the core device.
+    #[arg(long, requires_all = ["access_device", "core_device"], conflicts_with = "config")]
+    dial: bool,
     /// DPDK device at the other end of the first access port: PCI address or virtual device with arguments.
-    #[arg(long, value_name = "DEVICE", requires = "config")]
+    #[arg(long, value_name = "DEVICE", requires = "core_device")]
     access_device: Option<String>,
     /// DPDK device at the other end of the first core port.
-    #[arg(long, value_name = "DEVICE", requires = "config")]
+    #[arg(long, value_name = "DEVICE", requires = "access_device")]
     core_device: Option<String>,
+    /// User name of all subscribers.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        requires = "dial",
+        conflicts_with = "user_prefix"
+    )]
+    user: String,
+    /// User name of a subscriber: this and the subscriber's index, without leading zeros.
+    #[arg(long, value_name = "PREFIX", requires = "dial")]
+    user_prefix: Option<String>,
+    /// Password of all subscribers.
+    #[arg(long, value_name = "TEXT", default_value = "", requires = "dial")]
+    password: String,
+    /// Sessions dialled per second.
+    #[arg(long, value_name = "R", default_value = "100", value_parser = rate, requires = "dial")]
+    dial_rate: f64,
+    /// VLAN of all subscribers: the S-VLAN, or S-VLAN and C-VLAN.
+    #[arg(long, value_name = "S[.C]")]
+    vlan: Option<Vlan>,
+    /// TPID of the outer tag. Default: 0x8100 for one tag, 0x88a8 outside a second one.
+    #[arg(long, value_name = "TPID", value_parser = vlan::tpid, requires = "vlan")]
+    outer_tpid: Option<u16>,
     /// Sessions.
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     sessions: u32,
@@ -132,6 +165,9 @@ const SHARED_BACKOFF_US: u32 = 100;
 
 impl WireArgs {
     fn check(&self) -> Result<()> {
+        if self.access_device.is_some() && self.config.is_none() && !self.dial {
+            bail!("--access-device and --core-device need --config or --dial");
+        }
         if !(MIN_IP..=usize::from(SESSION_MTU)).contains(&self.ip_bytes) {
             bail!(
                 "--ip-bytes {} is not within {MIN_IP} (IP, UDP and stamp) to {SESSION_MTU} (the sessions' MTU)",
@@ -149,6 +185,10 @@ impl WireArgs {
             bail!("at most {MAX_FLOWS_PER_SESSION} flows per session: give more --sessions");
         }
         Ok(())
+    }
+
+    fn tags(&self) -> VlanStack {
+        vlan::tags(self.vlan, self.outer_tpid, None)
     }
 
     fn load(&self, rate: f64) -> Load {
@@ -230,52 +270,27 @@ pub(crate) fn run(args: &WireArgs) -> Result<ExitCode> {
     }
     let mut cores = Cores::choose(args)?;
     let hugepages = !args.no_huge && free_hugepages_mib() >= NEEDED_MIB;
-    let gateway = if args.config.is_some() {
-        None
-    } else {
-        let shared = cores.workers.contains(&cores.generator)
-            || cores.workers.len() > cores.online.saturating_sub(1);
-        let program = match &args.dataplane {
-            Some(program) => program.clone(),
-            None => std::env::current_exe()
-                .context("cannot tell where this program is")?
-                .with_file_name("bng-dataplane"),
-        };
-        let shape = Shape {
-            sessions: args.sessions,
-            flows: args.flows,
-            main_core: cores.generator,
-            workers: cores.workers.clone(),
-            idle_backoff_us: args.idle_backoff_us.unwrap_or(if shared {
-                SHARED_BACKOFF_US
-            } else {
-                0
-            }),
+    let report = if args.dial {
+        measure(args, None, &given_devices(args), &cores, hugepages, &stop)?
+    } else if let Some(file) = &args.config {
+        let config = Config::load(file)?;
+        cores.workers = worker_cores(&config);
+        measure(
+            args,
+            Some(&config),
+            &given_devices(args),
+            &cores,
             hugepages,
-        };
-        Some(Gateway::start(&program, &shape)?)
-    };
-    let config_file = match (&gateway, &args.config) {
-        (Some(gateway), _) => gateway.config(),
-        (None, Some(file)) => file.clone(),
-        (None, None) => bail!("no configuration"),
-    };
-    let config = Config::load(&config_file)?;
-    cores.workers = config
-        .dataplane
-        .workers
-        .iter()
-        .map(|core| usize::from(*core))
-        .collect();
-    let device = |index: u8, given: &Option<String>| match (&gateway, given) {
-        (Some(gateway), _) => gateway.device(index),
-        (None, given) => given.clone().unwrap_or_default(),
-    };
-    let devices = (device(0, &args.access_device), device(1, &args.core_device));
-    let report = measure(args, &config, &devices, &cores, hugepages, &stop)?;
-    if let Some(gateway) = gateway {
+            &stop,
+        )?
+    } else {
+        let gateway = start_gateway(args, &cores, hugepages)?;
+        let config = Config::load(gateway.config())?;
+        let devices = (gateway.device(0), gateway.device(1));
+        let report = measure(args, Some(&config), &devices, &cores, hugepages, &stop)?;
         gateway.stop()?;
-    }
+        report
+    };
     let mut stdout = std::io::stdout().lock();
     if args.json {
         serde_json::to_writer(&mut stdout, &report)?;
@@ -290,10 +305,47 @@ pub(crate) fn run(args: &WireArgs) -> Result<ExitCode> {
     })
 }
 
-/// Sets up the ports and sessions, runs the trials, and takes everything down again.
+/// The devices on the command line, access and core.
+fn given_devices(args: &WireArgs) -> (String, String) {
+    let device = |given: &Option<String>| given.clone().unwrap_or_default();
+    (device(&args.access_device), device(&args.core_device))
+}
+
+fn worker_cores(config: &Config) -> Vec<usize> {
+    let workers = config.dataplane.workers.iter();
+    workers.map(|core| usize::from(*core)).collect()
+}
+
+/// Starts a dataplane whose workers have the cores chosen.
+fn start_gateway(args: &WireArgs, cores: &Cores, hugepages: bool) -> Result<Gateway> {
+    let mut distinct = cores.workers.clone();
+    distinct.push(cores.generator);
+    distinct.sort_unstable();
+    distinct.dedup();
+    let shared = distinct.len() <= cores.workers.len();
+    let program = match &args.dataplane {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()
+            .context("cannot tell where this program is")?
+            .with_file_name("bng-dataplane"),
+    };
+    let backoff = if shared { SHARED_BACKOFF_US } else { 0 };
+    let shape = Shape {
+        sessions: args.sessions,
+        flows: args.flows,
+        main_core: cores.generator,
+        workers: cores.workers.clone(),
+        idle_backoff_us: args.idle_backoff_us.unwrap_or(backoff),
+        hugepages,
+    };
+    Gateway::start(&program, &shape)
+}
+
+/// Sets up the ports and sessions, runs the trials, and takes everything down again. Without a configuration the sessions are
+/// dialled.
 fn measure(
     args: &WireArgs,
-    config: &Config,
+    config: Option<&Config>,
     (access_device, core_device): &(String, String),
     cores: &Cores,
     hugepages: bool,
@@ -301,24 +353,29 @@ fn measure(
 ) -> Result<Report> {
     let eal = start_eal(cores.generator, hugepages, &[access_device, core_device])?;
     let receive = receive_pool(&eal)?;
-    let access = End::open(&eal, "access", access_device, args.queues, &receive)?;
-    let core = End::open(&eal, "core", core_device, args.queues, &receive)?;
+    let mut access = End::open(&eal, "access", access_device, args.queues, &receive)?;
+    let mut core = End::open(&eal, "core", core_device, args.queues, &receive)?;
     access.wait_for_link()?;
     core.wait_for_link()?;
-    let mut control = StandIn::attach(config, core.mac)?;
-    let (access_mac, core_mac) = control.wait_ready()?;
-    let subscribers = control.open(config, args.sessions, VlanStack::UNTAGGED, access_mac)?;
-    let shares_core = cores.workers.contains(&cores.generator);
+    let (control, subscribers) = match config {
+        Some(config) => {
+            let mut control = StandIn::attach(config, core.mac)?;
+            let concentrator = control.wait_ready()?;
+            let subscribers = control.open(config, args.sessions, args.tags(), concentrator)?;
+            (Control::StandIn(control), subscribers)
+        }
+        None => dial_in(args, &mut access, &mut core, stop)?,
+    };
+    let shares_core = config.is_some() && cores.workers.contains(&cores.generator);
     let setting = Setting {
         access_device: access_device.clone(),
         core_device: core_device.clone(),
         driver: access.driver.clone(),
+        sessions_by: match &control {
+            Control::StandIn(_) => "shared-memory",
+            Control::Dialled(_) => "pppoe",
+        },
         generator_core: cores.generator,
-        dataplane_workers: cores.workers.len(),
-        dataplane_cores: cores.workers.clone(),
-        dataplane_main_core: usize::from(config.dataplane.main_core),
-        idle_backoff_us: config.dataplane.idle_backoff_us,
-        shares_core_with_worker: shares_core,
         online_cores: cores.online,
         memory: if hugepages {
             "huge pages"
@@ -326,6 +383,13 @@ fn measure(
             "4 KiB pages"
         },
         tsc_hz: eal.tsc_hz(),
+        dataplane: config.map(|config| DataplaneSetting {
+            workers: config.dataplane.workers.len(),
+            worker_cores: worker_cores(config),
+            main_core: usize::from(config.dataplane.main_core),
+            idle_backoff_us: config.dataplane.idle_backoff_us,
+            shares_core_with_generator: shares_core,
+        }),
     };
     let mut generator = Generator::new(
         (access, core),
@@ -333,14 +397,55 @@ fn measure(
         subscribers,
         args.flows,
         args.ip_bytes,
-        core_mac,
         eal.tsc_hz(),
         shares_core,
         stop,
     )?;
     let result = trials(args, &mut generator, setting);
-    generator.control.close()?;
+    generator.close()?;
     result
+}
+
+/// Dials all subscribers in.
+fn dial_in(
+    args: &WireArgs,
+    access: &mut End,
+    core: &mut End,
+    stop: &AtomicBool,
+) -> Result<(Control, Vec<Subscriber>)> {
+    let settings = ClientSettings {
+        vlans: args.tags(),
+        ..ClientSettings::default()
+    };
+    let credentials = Credentials {
+        user: args
+            .user_prefix
+            .clone()
+            .unwrap_or_else(|| args.user.clone()),
+        numbered: args.user_prefix.is_some(),
+        password: args.password.clone(),
+    };
+    let router = core.mac;
+    let mut dialled = Dialled::new(
+        args.sessions,
+        args.dial_rate,
+        settings,
+        &credentials,
+        router,
+    )?;
+    while !dialled.is_up()? {
+        if stop.load(Ordering::Relaxed) {
+            bail!("interrupted");
+        }
+        let frames = access.receive_others(|frame| dialled.access_frame(frame))
+            + core.receive_others(|frame| dialled.core_frame(frame));
+        dialled.poll(|frame| access.send(frame), |frame| core.send(frame));
+        if frames == 0 {
+            std::thread::yield_now();
+        }
+    }
+    let subscribers = dialled.subscribers();
+    Ok((Control::Dialled(Box::new(dialled)), subscribers))
 }
 
 /// What both lanes say after a trial.

@@ -162,22 +162,31 @@ pub(super) struct SearchReport {
     pub(super) trials: Vec<Step>,
 }
 
+/// A dataplane on this machine.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct DataplaneSetting {
+    pub(super) workers: usize,
+    pub(super) worker_cores: Vec<usize>,
+    pub(super) main_core: usize,
+    pub(super) idle_backoff_us: u32,
+    /// The generator runs on a core of one of its workers.
+    pub(super) shares_core_with_generator: bool,
+}
+
 /// Where the two ends ran.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Setting {
     pub(super) access_device: String,
     pub(super) core_device: String,
     pub(super) driver: String,
+    /// How the sessions came up: `shared-memory` or `pppoe`.
+    pub(super) sessions_by: &'static str,
     pub(super) generator_core: usize,
-    pub(super) dataplane_workers: usize,
-    pub(super) dataplane_cores: Vec<usize>,
-    pub(super) dataplane_main_core: usize,
-    pub(super) idle_backoff_us: u32,
-    /// The generator runs on a core of one of the dataplane's workers.
-    pub(super) shares_core_with_worker: bool,
     pub(super) online_cores: usize,
     pub(super) memory: &'static str,
     pub(super) tsc_hz: u64,
+    /// Unknown when sessions are dialled.
+    pub(super) dataplane: Option<DataplaneSetting>,
 }
 
 /// The whole result.
@@ -219,25 +228,25 @@ impl fmt::Display for Report {
             "{} sessions, {} flows, {} bytes of IP, direction {}; {} port(s)",
             self.sessions, self.flows, self.ip_bytes, self.direction, setting.driver
         )?;
+        if let Some(dataplane) = &setting.dataplane {
+            writeln!(
+                f,
+                "dataplane      {} worker(s) on core(s) {:?}, main thread on core {}, idle back-off {} us{}",
+                dataplane.workers,
+                dataplane.worker_cores,
+                dataplane.main_core,
+                dataplane.idle_backoff_us,
+                if dataplane.shares_core_with_generator {
+                    "; A WORKER HAS THE GENERATOR'S CORE: the figures are of the two together"
+                } else {
+                    ""
+                }
+            )?;
+        }
         writeln!(
             f,
-            "dataplane      {} worker(s) on core(s) {:?}, main thread on core {}, idle back-off {} us",
-            setting.dataplane_workers,
-            setting.dataplane_cores,
-            setting.dataplane_main_core,
-            setting.idle_backoff_us
-        )?;
-        writeln!(
-            f,
-            "generator      one thread on core {} of {}, {}{}",
-            setting.generator_core,
-            setting.online_cores,
-            setting.memory,
-            if setting.shares_core_with_worker {
-                "; A WORKER HAS THE SAME CORE: the figures are of the two together"
-            } else {
-                ""
-            }
+            "generator      one thread on core {} of {}, {}, sessions by {}",
+            setting.generator_core, setting.online_cores, setting.memory, setting.sessions_by
         )?;
         if let Some(search) = &self.search {
             writeln!(

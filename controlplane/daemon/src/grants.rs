@@ -133,12 +133,20 @@ impl Grants {
         self.authenticator.poll_verdict()
     }
 
-    /// Takes an address and, where its pool is translated, a port block.
+    /// Takes an address, from one pool if `from` says so, and, where its pool is translated, a port block.
     ///
     /// # Errors
     /// [`GrantError`]; nothing is taken then.
-    pub fn take(&mut self, user: &[u8], now: Duration) -> Result<Holding, GrantError> {
-        let lease = self.pools.allocate(user)?;
+    pub fn take(
+        &mut self,
+        user: &[u8],
+        from: Option<usize>,
+        now: Duration,
+    ) -> Result<Holding, GrantError> {
+        let lease = match from {
+            Some(pool) => self.pools.allocate_from(pool, user)?,
+            None => self.pools.allocate(user)?,
+        };
         let Some(nat) = self.settings.get(lease.pool).and_then(|pool| pool.nat) else {
             return Ok(Holding { lease, block: None });
         };

@@ -385,7 +385,7 @@ struct rte_fib6 *shim_fib6_create(const char *name, const struct shim_fib_conf *
 	head = rte_fib6_get_dp(fib);
 	if (head->number_tbl8s != conf->num_tbl8 || head->rsvd_tbl8s != 0) {
 		rte_fib6_free(fib);
-		rte_errno = ENOTSUP;
+		rte_errno = EPROTO;
 		return NULL;
 	}
 	return fib;

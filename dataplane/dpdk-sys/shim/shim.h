@@ -242,7 +242,7 @@ struct shim_fib_conf {
 	int32_t socket;
 };
 struct rte_fib *shim_fib_create(const char *name, const struct shim_fib_conf *conf);
-/* Fails with ENOTSUP if DPDK's table does not begin as shim_fib6_add expects. */
+/* Fails with EPROTO if DPDK's table does not begin as shim_fib6_add expects. */
 struct rte_fib6 *shim_fib6_create(const char *name, const struct shim_fib_conf *conf);
 /*
  * rte_fib_add without its fault before 24.11.5: the first prefix longer than /24 in a /24, when it has the next hop of the

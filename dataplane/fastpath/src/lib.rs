@@ -37,6 +37,8 @@ mod nat44;
 mod nat_age;
 mod nat_port;
 mod nat_table;
+#[cfg(feature = "bench")]
+mod plain;
 mod policy;
 mod ports;
 mod punt_limit;

@@ -200,6 +200,12 @@ impl FastPath {
         }
     }
 
+    /// What the benchmark's plain-IP path works with.
+    #[cfg(feature = "bench")]
+    pub(crate) fn stages(&mut self) -> &mut Stages {
+        &mut self.stages
+    }
+
     /// The worker's side of the shared memory.
     #[must_use]
     pub fn shm(&self) -> &Worker {

@@ -26,6 +26,10 @@ impl Errno {
     pub const INVAL: Errno = Errno(22);
     /// `ENOSPC`: a table is full.
     pub const NOSPC: Errno = Errno(28);
+    /// `ENAMETOOLONG`: a name is too long.
+    pub const NAMETOOLONG: Errno = Errno(36);
+    /// `EPROTO`: this DPDK is not laid out as expected.
+    pub const PROTO: Errno = Errno(71);
     /// `ENOTSUP`: the device or its driver cannot do this.
     pub const NOTSUP: Errno = Errno(95);
 

@@ -85,7 +85,8 @@ pub struct FibConfig {
     /// What a lookup gives where no route matches. 0 is the safe choice, see the module's documentation.
     pub default_next_hop: u64,
     /// Tables for prefixes longer than /24. IPv4: one per /24 that has such prefixes. IPv6: one per /24, /32, /40, ... that
-    /// has longer prefixes, so up to 13 for a route alone, and about one for two routes of the internet's.
+    /// has longer prefixes, so up to 13 for a route alone, and about one for two routes of the internet's. At least 1 and
+    /// at most the largest next hop of the size.
     pub tbl8_groups: u32,
     /// Size of a next hop.
     pub next_hop_size: NextHopSize,
@@ -118,6 +119,8 @@ mod family {
         type Key: Copy;
         /// The tbl8 groups in use, where DPDK does not count them right itself.
         type Groups: Default + fmt::Debug + Send;
+        /// Size of the smallest next hop, as a power of two of bytes.
+        const SMALLEST_LOG2: u32;
         /// Name of the function behind `create`.
         const CREATE: &'static str;
         /// Name of the function behind `add`.
@@ -178,6 +181,7 @@ impl Family for V4 {
     type Prefix = Ipv4Addr;
     type Key = u32;
     type Groups = ();
+    const SMALLEST_LOG2: u32 = 0;
     const CREATE: &'static str = "rte_fib_create";
     const ADD: &'static str = "rte_fib_add";
     const DELETE: &'static str = "rte_fib_delete";
@@ -276,6 +280,7 @@ impl Family for V6 {
     type Prefix = Ipv6Addr;
     type Key = [u8; 16];
     type Groups = Groups;
+    const SMALLEST_LOG2: u32 = 1;
     const CREATE: &'static str = "rte_fib6_create";
     const ADD: &'static str = "rte_fib6_add";
     const DELETE: &'static str = "rte_fib6_delete";
@@ -379,7 +384,8 @@ pub type Fib6Reader = FibReader<V6>;
 ///
 /// # Errors
 /// [`Error::NextHopTooLarge`] for the default next hop; [`Error::FibMemory`] when EAL has not enough; [`Error::Call`] for
-/// `rte_fib_create`: a name in use (`EEXIST`), a wrong number (`EINVAL`).
+/// `rte_fib_create`: a name in use (`EEXIST`) or too long (`ENAMETOOLONG`), a wrong number (`EINVAL`), or a DPDK whose IPv6
+/// tables differ from those known here (`EPROTO`).
 pub fn fib<F: Family>(
     eal: &Eal,
     config: &FibConfig,
@@ -395,18 +401,28 @@ pub fn fib<F: Family>(
         next_hop_log2: config.next_hop_size.log2(),
         socket: numa(config.numa_node),
     };
+    let failed = |errno| Error::Call {
+        function: F::CREATE,
+        object: format!("FIB {} of {} routes", config.name, config.max_routes),
+        errno,
+    };
+    // DPDK checks these too, but its answer is the same when memory is short.
+    let groups = 1..=max_next_hop;
+    if config.next_hop_size.log2() < F::SMALLEST_LOG2
+        || !groups.contains(&config.tbl8_groups.into())
+        || config.max_routes == 0
+    {
+        return Err(failed(Errno::INVAL));
+    }
     // SAFETY: EAL runs; a C string and a valid structure.
     let fib = unsafe { F::create(name.as_ptr(), &conf) };
     let fib = NonNull::new(fib).ok_or_else(|| match Errno::last() {
-        Errno::NOMEM => Error::FibMemory {
+        errno @ (Errno::EXIST | Errno::NAMETOOLONG | Errno::PROTO) => failed(errno),
+        // The numbers are right, so it is memory, whatever the last function inside had to say.
+        _ => Error::FibMemory {
             fib: config.name.clone(),
             routes: config.max_routes,
             mib: config.memory().div_ceil(1 << 20),
-        },
-        errno => Error::Call {
-            function: F::CREATE,
-            object: format!("FIB {} of {} routes", config.name, config.max_routes),
-            errno,
         },
     })?;
     let fib = Arc::new(Fib {

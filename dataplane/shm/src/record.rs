@@ -53,16 +53,21 @@ pub struct Record {
     pub circuit_id_len: u8,
     /// See `user_len`.
     pub remote_id_len: u8,
+    /// 1 when an operator has given the session another policy than the configuration; the entry names it.
+    pub policy_by_operator: u8,
     /// Zero.
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 2],
     /// Authenticated name.
     pub user: [u8; NAME_MAX],
     /// Agent-Circuit-Id.
     pub circuit_id: [u8; LINE_ID_MAX],
     /// Agent-Remote-Id.
     pub remote_id: [u8; LINE_ID_MAX],
+    /// Tag of the name of that policy's filter (a hash of control's own), zero for none: the position of a filter may
+    /// change with the configuration.
+    pub filter_tag: [u8; 4],
     /// Space for later versions of the contract.
-    pub spare: [u8; 7],
+    pub spare: [u8; 3],
 }
 
 const RECORD_WORDS: usize = size_of::<Record>().div_ceil(8);

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 /// Frames in each ring between a worker and the host thread.
-pub const HOST_RING: u32 = 1_024;
+pub const HOST_RING: u32 = bng_config::RING_FRAMES;
 /// Frames read from a twin in one go.
 const READ_BURST: usize = 32;
 /// Longest sleep: bounds the harm of a wake-up that was missed.

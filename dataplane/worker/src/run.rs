@@ -1,7 +1,7 @@
 //! Start, housekeeping and stop of the process.
 
 use anyhow::{Context, Result, anyhow, bail};
-use bng_config::{Config, PortRole};
+use bng_config::{Config, OuterTpid, PortRole};
 use bng_dataplane::capacities::capacities;
 use bng_dataplane::dispatch::{HandOver, Outlets};
 use bng_dataplane::fib_mirror::FibMirrors;
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// How often the main thread looks for new routes.
 const HOUSEKEEPING: Duration = Duration::from_millis(10);
 /// Frames in each ring between two workers.
-const HANDOVER_RING: u32 = 1_024;
+const HANDOVER_RING: u32 = bng_config::RING_FRAMES;
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(config: &Config) -> Result<()> {
@@ -154,6 +154,7 @@ fn pool_config(config: &Config) -> MempoolConfig {
     let room = ports.map(|port| frame_room(&port.device, port.mtu)).max();
     MempoolConfig {
         data_room: room.unwrap_or(0).saturating_add(HEADROOM),
+        cache: bng_config::MBUF_CACHE.min(config.dataplane.mbufs / 4),
         ..MempoolConfig::new("mbufs", config.dataplane.mbufs)
     }
 }
@@ -270,13 +271,14 @@ fn start_threads(
         from_workers.push(take);
         let mut rx = Vec::new();
         let mut tx = Vec::new();
-        for (port, (dealt, stage)) in (0u8..).zip(dealt.iter_mut().zip(&stage_ports)) {
+        let all = dealt.iter_mut().zip(&stage_ports);
+        for (port, ((dealt, stage), wanted)) in (0u8..).zip(all.zip(&config.dataplane.ports)) {
             let queues = std::mem::take(&mut dealt.rx[index]);
             rx.extend(queues.into_iter().map(|queue| RxPort {
                 port,
                 role: stage.role,
                 queue,
-                outer_tpid: None,
+                outer_tpid: wanted.outer_tpid.map(OuterTpid::ethertype),
             }));
             let queue = dealt.tx.pop().context("a transmit queue is missing")?;
             let is_access = matches!(stage.role, bng_fastpath::PortRole::Access { .. });

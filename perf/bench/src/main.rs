@@ -4,7 +4,8 @@
 //! bng-perf dial      many subscribers over an interface: sessions, traffic, losses     -> dial/
 //! bng-perf reflect   the other end of their traffic                                    -> reflect.rs
 //! bng-perf fastpath  the real pipeline beside a MAC-forward loop, in memory            -> fastpath/
-//! bng-perf wire      packets through a running dataplane: rate without loss, latency -> wire/
+//! bng-perf wire      packets through a running dataplane: rate without loss, latency   -> wire/
+//! bng-perf bench     a grid of those, as tables and plots (`make bench`)               -> grid/
 //! ```
 
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use clap::{Parser, Subcommand};
 
 mod dial;
 mod fastpath;
+mod grid;
 mod pacing;
 mod probe;
 mod reflect;
@@ -37,6 +39,8 @@ enum Command {
     Fastpath(fastpath::FastpathArgs),
     /// Send numbered packets through a running dataplane: rate without loss, latency, order.
     Wire(Box<wire::WireArgs>),
+    /// Run the grid of `fastpath` measurements and write tables and plots.
+    Bench(grid::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
         Command::Reflect(args) => reflect::run(&args),
         Command::Fastpath(args) => fastpath::run(&args),
         Command::Wire(args) => wire::run(&args),
+        Command::Bench(args) => grid::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("bng-perf: {error:#}");

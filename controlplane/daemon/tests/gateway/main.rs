@@ -10,5 +10,6 @@ mod adoption;
 mod client;
 mod dialing;
 mod kernel_tables;
+mod policies;
 mod rest_interface;
 mod world;

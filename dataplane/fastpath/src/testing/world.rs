@@ -18,8 +18,9 @@ use bng_wire::ethernet::ethertype;
 use bng_wire::pppoe::protocol;
 use bng_wire::{MacAddr, VlanStack, VlanTag};
 
-use super::{NaiveFib, TestBuf, ethernet, pppoe_session};
-use crate::{FastPath, NatTimers, Origin, Port, PortRole, Settings, Verdict};
+use super::conservation::{self, Snapshot};
+use super::{NaiveFib, TestBuf, TestPool, ethernet, pppoe_session};
+use crate::{FastPath, NatTimers, Origin, Port, PortRole, Settings, Verdict, fragment};
 
 /// How large a world is.
 #[derive(Debug, Clone, Copy)]
@@ -453,7 +454,9 @@ impl World {
         origin: Origin,
     ) -> Vec<(Verdict, TestBuf)> {
         let mut verdicts = vec![Verdict::Host { port: 255 }; bufs.len()];
+        let before = self.snapshot(worker);
         self.workers[usize::from(worker)].upstream(&self.fib, &mut bufs, &mut verdicts, origin);
+        conservation::check(&before, &self.snapshot(worker), &verdicts);
         verdicts.into_iter().zip(bufs).collect()
     }
 
@@ -465,7 +468,9 @@ impl World {
         origin: Origin,
     ) -> Vec<(Verdict, TestBuf)> {
         let mut verdicts = vec![Verdict::Host { port: 255 }; bufs.len()];
+        let before = self.snapshot(worker);
         self.workers[usize::from(worker)].downstream(&mut bufs, &mut verdicts, origin);
+        conservation::check(&before, &self.snapshot(worker), &verdicts);
         verdicts.into_iter().zip(bufs).collect()
     }
 
@@ -519,6 +524,37 @@ impl World {
             packet,
         );
         TestBuf::new(port, &frame)
+    }
+
+    fn snapshot(&self, worker: u8) -> Snapshot {
+        Snapshot(
+            self.publisher
+                .worker_status(worker)
+                .unwrap()
+                .counters
+                .to_vec(),
+        )
+    }
+
+    /// What becomes of a frame with [`Verdict::Fragment`] after the stages, with `buffers` left in the pool.
+    pub fn fragments(
+        &mut self,
+        worker: u8,
+        mtu: u16,
+        buf: TestBuf,
+        buffers: usize,
+    ) -> Vec<TestBuf> {
+        let shm = self.workers[usize::from(worker)].shm();
+        match fragment::split(buf, mtu, &mut TestPool { left: buffers }) {
+            Ok(frames) => {
+                shm.count(Counter::FragmentsMade, frames.len() as u64 - 1);
+                frames.into_iter().collect()
+            }
+            Err((_, reason)) => {
+                shm.count(reason, 1);
+                Vec::new()
+            }
+        }
     }
 
     /// An IPv6 packet of a session, on its access port.

@@ -12,8 +12,8 @@ pub(crate) struct Ranges6 {
     ranges: Vec<Pool6Range>,
     /// Lowest and highest upper half of any range: nearly every address on the internet lies outside.
     bounds: Option<(u64, u64)>,
-    /// The kernel's address on each port.
-    ports: Vec<Option<Ipv6Addr>>,
+    /// The kernel's address on each port that has one.
+    gateways: Vec<(u8, Ipv6Addr)>,
 }
 
 impl Ranges6 {
@@ -26,10 +26,10 @@ impl Ranges6 {
         let more = ranges
             .last()
             .map_or(0, |range| !(u64::MAX << (64 - range.length)));
-        let ports = (0..MAX_PORTS as u8).map(|port| pools.port_addresses(port).ipv6);
+        let gateway = |port| Some((port, pools.port_addresses(port).ipv6?));
         Self {
             bounds: first.zip(last.map(|last| last | more)),
-            ports: ports.collect(),
+            gateways: (0..MAX_PORTS as u8).filter_map(gateway).collect(),
             ranges,
         }
     }
@@ -47,15 +47,16 @@ impl Ranges6 {
     }
 
     /// Whether an address is the kernel's on a port.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_gateway(&self, address: Ipv6Addr) -> bool {
-        self.ports.contains(&Some(address))
+        let bits = address.to_bits();
+        self.gateways.iter().any(|(_, own)| own.to_bits() == bits)
     }
 
     /// Our global address, of `port` if it has one, else of any port.
     pub(crate) fn own(&self, port: u8) -> Option<Ipv6Addr> {
-        let of_port = self.ports.get(usize::from(port)).copied().flatten();
-        of_port.or_else(|| self.ports.iter().flatten().next().copied())
+        let of_port = self.gateways.iter().find(|(at, _)| *at == port);
+        of_port.or(self.gateways.first()).map(|(_, own)| *own)
     }
 }
 

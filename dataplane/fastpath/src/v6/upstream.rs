@@ -4,6 +4,8 @@
 //! them at once, pass 3 rewrites.
 
 use bng_shm::{BlockOwner, Counter, Meter, Sender, SlotIndex};
+use bng_wire::ethernet::{self, ETH_LEN, TAG_LEN, ethertype};
+use bng_wire::pppoe::{PPPOE_LEN, protocol};
 
 use super::address::{self, Kind};
 use super::icmp_reply::{self, Error};
@@ -69,6 +71,24 @@ impl Fact for Frame {
     fn set_at(&mut self, at: u8) {
         self.at = at;
     }
+}
+
+/// Whether a frame from an access port is for the IPv6 passes, told by its EtherType and PPP protocol. What is wrong with
+/// it, and even whether it is for us, they find out themselves.
+#[inline]
+pub(crate) fn is_ours<B: PacketBuf>(buf: &B) -> bool {
+    let data = buf.data();
+    let word = |at: usize| {
+        let bytes = data.get(at..).and_then(<[u8]>::first_chunk);
+        bytes.map_or(0, |bytes| u16::from_be_bytes(*bytes))
+    };
+    let mut at = ETH_LEN - 2;
+    for _ in 0..2 {
+        if ethernet::is_tpid(word(at)) {
+            at += TAG_LEN;
+        }
+    }
+    word(at) == ethertype::PPPOE_SESSION && word(at + 2 + PPPOE_LEN) == protocol::IPV6
 }
 
 /// Takes the packets of a burst that were set aside through the stages; returns how many are forwarded.

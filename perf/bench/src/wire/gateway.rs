@@ -85,6 +85,7 @@ dataplane:
   workers: [{workers}]
   idle_backoff_us: {idle_backoff_us}
   mbufs: 32768
+  routes: {{ ipv4: 1024, ipv6: 1024 }}
   eal: {{ hugepages: {hugepages}, memory_mib: 384, file_prefix: {name} }}
   ports:
     - {{ name: access0, role: access, device: \"{access}\", mtu: 1500 }}

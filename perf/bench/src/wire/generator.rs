@@ -225,14 +225,20 @@ impl<'a> Generator<'a> {
     fn receive(&mut self, learn: bool) -> (usize, u64) {
         let mut foreign = 0;
         let (flows, subscribers) = (&mut self.flows, &self.subscribers);
-        let mut frames = self
-            .up
-            .receive(&mut self.core, flows, subscribers, learn, |_| foreign += 1);
-        if let Some(down) = &mut self.down {
-            frames += down.receive(&mut self.access, flows, subscribers, false, |_| {
-                foreign += 1
-            });
-        }
+        let (access, core, control) = (&mut self.access, &mut self.core, &mut self.control);
+        let mut frames = self.up.receive(core, flows, subscribers, learn, |frame| {
+            foreign += 1;
+            control.core_frame(frame);
+        });
+        let others = |frame: &[u8]| {
+            foreign += 1;
+            control.access_frame(frame);
+        };
+        frames += match &mut self.down {
+            Some(down) => down.receive(access, flows, subscribers, false, others),
+            None => access.receive_others(others),
+        };
+        control.poll(access, core);
         (frames, foreign)
     }
 

@@ -439,14 +439,16 @@ mod tests {
             panic!("IPv6")
         };
         for (session, to) in [(4, subscriber), (4, router)] {
-            let mut error = vec![0; icmpv6::ERROR_LEN];
-            error.extend_from_slice(&sent(family, session, 0));
+            let quote = sent(family, session, 0);
             let what = icmpv6::Icmpv6Error {
                 icmp_type: icmpv6::icmpv6_type::PACKET_TOO_BIG,
                 code: 0,
                 value: 1_400,
             };
-            icmpv6::write_error(&mut error, router, to, what).unwrap();
+            let mut error = icmpv6::error_head(router, to, what, &quote)
+                .unwrap()
+                .to_vec();
+            error.extend_from_slice(&quote);
             accept(&mut account, &mut stream, family, &error);
         }
         let told: Vec<_> = account.icmp_errors.iter().collect();

@@ -317,11 +317,15 @@ impl Poller {
             return Err(Counter::InjectInvalid);
         }
         if let Some((slot, generation)) = frame.meta.session {
-            let live = matches!(
-                self.fast.shm().reader().session(slot),
-                Some(Ok(session))
-                    if session.generation == generation && session.state != SessionState::Free
-            );
+            let live = match self.fast.shm().reader().session(slot) {
+                Some(Ok(session)) => {
+                    session.generation == generation && session.state != SessionState::Free
+                }
+                // Control is at this entry just now, and the frame is its own: it may be the answer that goes before the
+                // change.
+                Some(Err(_)) => true,
+                None => false,
+            };
             if !live {
                 return Err(Counter::InjectStale);
             }

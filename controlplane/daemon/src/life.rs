@@ -15,7 +15,7 @@ use bng_wire::VlanStack;
 
 use crate::driver::Driver;
 use crate::grants::{GrantError, Holding};
-use crate::publish::{self, Clock};
+use crate::publish::{self, Clock, Open};
 use crate::sessions::{End, Ended, Live};
 use crate::tally::Count;
 
@@ -52,7 +52,9 @@ impl Driver {
                 vlans,
             } => self.session_started(session, line, vlans, clock),
             Event::AuthRequest(request) => self.auth_request(request),
-            Event::SessionUp(record) | Event::NetworkChanged(record) => self.session_up(record, clock),
+            Event::SessionUp(record) | Event::NetworkChanged(record) => {
+                self.session_up(record, clock)
+            }
             Event::NetworkDown { session, reason } => self.network_down(session, reason),
             Event::SessionDown {
                 session,
@@ -158,18 +160,24 @@ impl Driver {
             Verdict::Accept => {
                 let name = live.user.clone();
                 match self.grants.take(&name, clock.since_start()) {
-                    Ok(holding) => (self.accept(Some(holding)), Some(holding)),
+                    Ok((holding, exhausted)) => {
+                        if let Some(error) = exhausted {
+                            self.tally.add(Count::PrefixesEmpty);
+                            self.warn_now_and_then(
+                                &error,
+                                "subscribers are left without IPv6",
+                                clock,
+                            );
+                        }
+                        (self.accept(Some(holding)), Some(holding))
+                    }
                     Err(error) => {
                         self.tally.add(match error {
                             GrantError::Address(_) => Count::PoolEmpty,
                             GrantError::Block(_) => Count::BlocksEmpty,
                         });
                         tracing::debug!(%session, user, %error, "subscriber refused");
-                        // Refused subscribers come again and again; saying it now and then is enough.
-                        if clock.monotonic_ms >= self.waiting.warn_again_ms {
-                            self.waiting.warn_again_ms = clock.monotonic_ms + WARN_INTERVAL_MS;
-                            tracing::warn!(%error, "subscribers are refused");
-                        }
+                        self.warn_now_and_then(&error, "subscribers are refused", clock);
                         (
                             reject(RejectCause::PoolEmpty, b"no address available"),
                             None,
@@ -195,6 +203,14 @@ impl Driver {
                     self.grants.give_back(&holding, clock.since_start());
                 }
             }
+        }
+    }
+
+    /// Subscribers without come again and again; saying it now and then is enough.
+    fn warn_now_and_then(&mut self, error: &dyn std::fmt::Display, what: &str, clock: Clock) {
+        if clock.monotonic_ms >= self.waiting.warn_again_ms {
+            self.waiting.warn_again_ms = clock.monotonic_ms + WARN_INTERVAL_MS;
+            tracing::warn!(%error, "{what}");
         }
     }
 
@@ -226,10 +242,12 @@ impl Driver {
             %session,
             user = ?String::from_utf8_lossy(&live.user),
             framed_ip = ?live.framed_ip(),
+            open = ?Open::of(&live),
             "session is up"
         );
-        self.lead_to(&live, true);
+        self.lead_to_open(&live);
         self.update(&live);
+        self.lead_away(&live, Open::of(&live));
     }
 
     fn network_down(&mut self, session: SessionRef, reason: NetworkDownReason) {
@@ -281,7 +299,7 @@ impl Driver {
         live.state = SessionState::Closing;
         live.end = Some(end);
         let live = live.clone();
-        self.lead_to(&live, false);
+        self.lead_away(&live, Open::default());
         self.withdrawals.add(slot, live.owner, clock.monotonic_ms);
     }
 
@@ -335,15 +353,35 @@ impl Driver {
         });
     }
 
-    /// Has downstream packets for a session's block or address find it, or find nobody any more.
-    pub(crate) fn lead_to(&mut self, live: &Live, on: bool) {
+    /// Has downstream packets for what a session has open find it.
+    pub(crate) fn lead_to_open(&mut self, live: &Live) {
+        let open = Open::of(live);
+        let owner = BlockOwner {
+            slot: live.slot(),
+            generation: live.generation & 0x7fff_ffff,
+        };
+        if open.ipv4 {
+            self.lead_ipv4(live, Some(owner));
+        }
+        if open.ipv6 {
+            self.lead_ipv6(live, Some(owner));
+        }
+    }
+
+    /// Has downstream packets find nobody any more, but for the families that stay open.
+    fn lead_away(&mut self, live: &Live, stay: Open) {
+        if !stay.ipv4 {
+            self.lead_ipv4(live, None);
+        }
+        if !stay.ipv6 {
+            self.lead_ipv6(live, None);
+        }
+    }
+
+    fn lead_ipv4(&mut self, live: &Live, owner: Option<BlockOwner>) {
         let Some(holding) = live.holding else {
             return;
         };
-        let owner = on.then_some(BlockOwner {
-            slot: live.slot(),
-            generation: live.generation & 0x7fff_ffff,
-        });
         let pool = self.settings.pools.get(holding.lease.pool);
         let is_translated = pool.is_some_and(|pool| pool.nat.is_some());
         let result = match holding.published_block() {
@@ -356,6 +394,15 @@ impl Driver {
         };
         if let Err(error) = result {
             self.publish_failed("owner of an address", &error);
+        }
+    }
+
+    fn lead_ipv6(&mut self, live: &Live, owner: Option<BlockOwner>) {
+        let prefixes = live.holding.and_then(|holding| holding.prefixes);
+        for prefix in prefixes.iter().flat_map(|prefixes| prefixes.iter()) {
+            if let Err(error) = self.publisher.set_framed6_owner(prefix.high(), owner) {
+                self.publish_failed("owner of a prefix", &error);
+            }
         }
     }
 

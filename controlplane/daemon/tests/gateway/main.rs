@@ -9,6 +9,7 @@
 mod adoption;
 mod client;
 mod dialing;
+mod ipv6;
 mod kernel_tables;
 mod rest_interface;
 mod world;

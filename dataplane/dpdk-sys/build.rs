@@ -36,6 +36,7 @@ const DPDK_FUNCTIONS: &[&str] = &[
     "rte_fib_delete",
     "rte_fib_free",
     "rte_fib_lookup_bulk",
+    "rte_fib6_free",
 ];
 
 fn main() -> ExitCode {
@@ -114,6 +115,7 @@ fn build() -> Result<(), Box<dyn Error>> {
         .opaque_type("rte_mempool")
         .opaque_type("rte_ring")
         .opaque_type("rte_fib")
+        .opaque_type("rte_fib6")
         .rust_edition(bindgen::RustEdition::Edition2024)
         .use_core()
         .generate_comments(false)

@@ -112,6 +112,14 @@ impl Gateway {
         self.success(status, body)
     }
 
+    /// Changes what is at a path; returns what is there afterwards.
+    pub(crate) fn patch(&self, path: &str, change: &Value) -> Result<Value, Failure> {
+        let request = self.agent.patch(format!("{}{path}", self.url));
+        let request = request.header("Authorization", format!("Bearer {}", self.token()?));
+        let (status, body) = self.answer(request.send_json(change))?;
+        self.success(status, body)
+    }
+
     /// Deletes what is at a path.
     pub(crate) fn delete(&self, path: &str) -> Result<(), Failure> {
         let request = self.agent.delete(format!("{}{path}", self.url));

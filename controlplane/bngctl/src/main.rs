@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::Value;
 
-use arguments::{Arguments, Command, SessionCommand};
+use arguments::{Arguments, Command, ListCommand, SessionCommand};
 use gateway::{Failure, Gateway};
 
 fn main() -> ExitCode {
@@ -48,6 +48,22 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             gateway.delete(&session_path(id))?;
             let text = format!("session {id} is being ended\n");
             (serde_json::json!({ "ending": id }), text)
+        }
+        Command::Session(SessionCommand::SetPolicy { id, change }) => {
+            let path = format!("{}/policy", session_path(id));
+            let policy = gateway.patch(&path, &change.body())?;
+            let text = tables::details(&policy);
+            (policy, text)
+        }
+        Command::Policy(ListCommand::List) => {
+            let policies = gateway.get("/api/v1/policies", &[])?;
+            let text = tables::policies(&policies);
+            (policies, text)
+        }
+        Command::Filter(ListCommand::List) => {
+            let filters = gateway.get("/api/v1/filters", &[])?;
+            let text = tables::filters(&filters);
+            (filters, text)
         }
         Command::Drops { all } => {
             let drops = gateway.get("/api/v1/drops", &[])?;

@@ -128,6 +128,8 @@ pub(crate) fn sessions(page: &Value) -> String {
         "NAT",
         "MAC",
         "VLAN",
+        "POLICY",
+        "FILTER",
         "WORKER",
         "SINCE",
         "UP",
@@ -142,13 +144,15 @@ pub(crate) fn sessions(page: &Value) -> String {
             nat(session),
             cell(session, &["mac"]),
             vlans(session),
+            cell(session, &["policy"]),
+            cell(session, &["filter"]),
             cell(session, &["worker"]),
             since(number(session, "started_unix_ms")),
             bytes(number(session, "upstream_bytes")),
             bytes(number(session, "downstream_bytes")),
         ]);
     }
-    finish(table, &[7, 8, 9, 10]) + &footer(page)
+    finish(table, &[9, 10, 11, 12]) + &footer(page)
 }
 
 /// Ended sessions.
@@ -258,6 +262,8 @@ pub(crate) fn workers(workers: &Value) -> String {
         "CORE",
         "SESSIONS",
         "NAT",
+        "BUSY",
+        "CYCLES/PACKET",
         "FORWARDED UP",
         "FORWARDED DOWN",
         "HANDED OVER",
@@ -274,6 +280,8 @@ pub(crate) fn workers(workers: &Value) -> String {
             cell(worker, &["core"]),
             cell(worker, &["sessions"]),
             cell(worker, &["nat_mappings"]),
+            percent(worker, "busy_ratio"),
+            rounded(worker, "cycles_per_packet"),
             counter("forwarded_upstream"),
             counter("forwarded_downstream"),
             counter("handed_over"),
@@ -283,14 +291,14 @@ pub(crate) fn workers(workers: &Value) -> String {
             cell(worker, &["rings", "events"]),
         ]);
     }
-    finish(table, &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
+    finish(table, &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13])
 }
 
 /// Ports.
 pub(crate) fn ports(ports: &Value) -> String {
     let mut table = table(&[
-        "PORT", "ROLE", "LINK", "MBIT/S", "MAC", "MTU", "DRIVER", "STEERING", "TWIN", "IN", "OUT",
-        "MISSED", "ERRORS",
+        "PORT", "ROLE", "LINK", "MBIT/S", "MAC", "MTU", "DRIVER", "STEERING", "OFFLOADS", "TWIN",
+        "IN", "OUT", "MISSED", "ERRORS",
     ]);
     for port in list(ports) {
         let is = |key| port.get(key).and_then(Value::as_bool) == Some(true);
@@ -309,6 +317,7 @@ pub(crate) fn ports(ports: &Value) -> String {
             cell(port, &["mtu"]),
             cell(port, &["driver"]),
             cell(port, &["steering"]),
+            words(port, "offloads"),
             cell(port, &["twin_ifindex"]),
             cell(stats, &["ipackets"]),
             cell(stats, &["opackets"]),
@@ -316,7 +325,7 @@ pub(crate) fn ports(ports: &Value) -> String {
             (number(stats, "ierrors") + number(stats, "oerrors")).to_string(),
         ]);
     }
-    finish(table, &[3, 5, 8, 9, 10, 11, 12])
+    finish(table, &[3, 5, 9, 10, 11, 12, 13])
 }
 
 /// Address and NAT pools.
@@ -337,6 +346,117 @@ pub(crate) fn pools(pools: &Value) -> String {
         blocks.add_row([text("name"), text("used"), text("resting"), text("total")]);
     }
     out + "\n" + &finish(blocks, &[1, 2, 3])
+}
+
+/// A committed rate and burst.
+fn rate(policy: &Value, direction: &str) -> String {
+    let Some(rate @ Value::Object(_)) = policy.get(direction) else {
+        return "-".to_owned();
+    };
+    let burst = bytes(number(rate, "burst_bytes"));
+    format!("{} kbit/s, {burst}", number(rate, "rate_kbps"))
+}
+
+/// Policies of the configuration.
+pub(crate) fn policies(policies: &Value) -> String {
+    let mut table = table(&[
+        "POLICY",
+        "UP",
+        "DOWN",
+        "SOURCE CHECK",
+        "MSS CLAMP",
+        "FILTER",
+        "SESSIONS",
+    ]);
+    for policy in list(policies) {
+        table.add_row([
+            cell(policy, &["name"]),
+            rate(policy, "up"),
+            rate(policy, "down"),
+            cell(policy, &["source_check"]),
+            cell(policy, &["mss_clamp"]),
+            cell(policy, &["filter"]),
+            cell(policy, &["sessions"]),
+        ]);
+    }
+    finish(table, &[6])
+}
+
+/// Filters of the configuration, a line for each rule.
+pub(crate) fn filters(filters: &Value) -> String {
+    let mut table = table(&[
+        "FILTER",
+        "DIRECTION",
+        "ACTION",
+        "PROTOCOL",
+        "REMOTE",
+        "REMOTE PORTS",
+        "LOCAL PORTS",
+        "SESSIONS",
+    ]);
+    for filter in list(filters) {
+        for direction in ["up", "down"] {
+            for rule in filter.get(direction).map_or(&[][..], list) {
+                table.add_row([
+                    cell(filter, &["name"]),
+                    direction.to_owned(),
+                    cell(rule, &["action"]),
+                    cell(rule, &["protocol"]),
+                    cell(rule, &["remote"]),
+                    range(rule, "remote_ports"),
+                    range(rule, "local_ports"),
+                    cell(filter, &["sessions"]),
+                ]);
+            }
+            let other = cell(filter, &[&format!("other_{direction}")]);
+            let any = || "any".to_owned();
+            table.add_row([
+                cell(filter, &["name"]),
+                direction.to_owned(),
+                other,
+                any(),
+                any(),
+                any(),
+                any(),
+                cell(filter, &["sessions"]),
+            ]);
+        }
+    }
+    finish(table, &[7])
+}
+
+/// First and last port.
+fn range(rule: &Value, key: &str) -> String {
+    let ports: Vec<_> = (rule.get(key).map_or(&[][..], list).iter())
+        .map(|port| cell(port, &[]))
+        .collect();
+    match &ports[..] {
+        [first, last] if first == last => first.clone(),
+        [first, last] => format!("{first}-{last}"),
+        _ => "-".to_owned(),
+    }
+}
+
+/// Words of a list.
+fn words(value: &Value, key: &str) -> String {
+    let words: Vec<_> = (value.get(key).map_or(&[][..], list).iter())
+        .map(|word| cell(word, &[]))
+        .collect();
+    match words.is_empty() {
+        true => "-".to_owned(),
+        false => words.join(","),
+    }
+}
+
+/// A share as whole percent.
+fn percent(value: &Value, key: &str) -> String {
+    let share = value.get(key).and_then(Value::as_f64);
+    share.map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0))
+}
+
+fn rounded(value: &Value, key: &str) -> String {
+    let number = value.get(key).and_then(Value::as_f64);
+    number.map_or("-".to_owned(), |number| format!("{number:.0}"))
 }
 
 /// Health.
@@ -399,6 +519,28 @@ mod tests {
     }
 
     #[test]
+    fn policies_and_filters_are_a_line_for_each_thing_they_say() {
+        let text = policies(&json!([
+            {"name": "gold", "up": {"rate_kbps": 20_000, "burst_bytes": 250_000}, "down": null,
+             "source_check": true, "mss_clamp": false, "filter": "kids", "sessions": 7}
+        ]));
+        for part in ["gold", "20000 kbit/s, 250.0 kB", "yes", "no", "kids", "7"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let text = filters(
+            &json!([{"name": "kids", "other_up": "accept", "other_down": "drop", "sessions": 1,
+            "down": [], "up": [{"action": "drop", "protocol": 6, "remote": "198.51.100.0/24",
+            "remote_ports": [25, 25], "local_ports": [1, 9]}]}]),
+        );
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        for part in ["up", "drop", "6", "198.51.100.0/24", "25", "1-9"] {
+            assert!(lines[1].contains(part), "{part}: {text}");
+        }
+        assert!(lines[3].contains("down") && lines[3].contains("drop"));
+    }
+
+    #[test]
     fn details_are_flat_and_magic_numbers_hexadecimal() {
         let text = details(
             &json!({"id": "access0-7", "ppp": {"our_magic": 0x1234, "dns": ["9.9.9.9", "1.1.1.1"]}}),
@@ -410,7 +552,9 @@ mod tests {
 
     #[test]
     fn an_answer_with_nothing_in_it_is_shown_without_complaint() {
-        for show in [sessions, history, details, workers, ports, pools, health] {
+        for show in [
+            sessions, history, details, workers, ports, pools, policies, filters, health,
+        ] {
             show(&Value::Null);
             show(&json!([{}]));
             show(&json!({"items": [{}], "address": [{}], "nat": [{}], "components": [{}]}));

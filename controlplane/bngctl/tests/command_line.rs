@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 const TOKEN: &str = "0123456789abcdef";
 
-/// Answers one request and returns its head.
+/// Answers one request and returns its head and body.
 struct Gateway {
     url: String,
     asked: JoinHandle<String>,
@@ -31,6 +31,14 @@ impl Gateway {
             while !head.ends_with("\r\n\r\n") {
                 assert_ne!(reader.read_line(&mut head).unwrap(), 0);
             }
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("content-length")
+                    .then(|| value.trim().parse().unwrap())
+            });
+            let mut sent = vec![0; length.unwrap_or(0)];
+            reader.read_exact(&mut sent).unwrap();
+            head += text(&sent);
             let length = body.len();
             write!(
                 stream,
@@ -122,6 +130,80 @@ fn ending_a_session_is_a_delete() {
         head.starts_with("DELETE /api/v1/sessions/access0-7 "),
         "{head}"
     );
+}
+
+#[test]
+fn a_change_of_policy_is_a_patch_with_what_is_to_change() {
+    let token = TokenFile::new("policy");
+    for (arguments, body) in [
+        (&["gold"][..], r#"{"policy":"gold"}"#),
+        (
+            &["--up-kbps", "500", "--no-down-limit", "--filter", "kids"],
+            r#"{"down":null,"filter":"kids","up":{"rate_kbps":500}}"#,
+        ),
+        (
+            &[
+                "gold",
+                "--down-kbps",
+                "9",
+                "--down-burst-bytes",
+                "3000",
+                "--source-check",
+                "off",
+                "--mss-clamp",
+                "on",
+                "--no-filter",
+            ],
+            r#"{"down":{"burst_bytes":3000,"rate_kbps":9},"filter":null,"mss_clamp":true,"policy":"gold","source_check":false}"#,
+        ),
+    ] {
+        let gateway = Gateway::new("200 OK", r#"{"name":"gold","by_operator":true}"#);
+        let all = [&["session", "set-policy", "access0-7"], arguments].concat();
+        let output = bngctl(&gateway.url, &token, &all);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let asked = gateway.asked.join().unwrap();
+        assert!(
+            asked.starts_with("PATCH /api/v1/sessions/access0-7/policy "),
+            "{asked}"
+        );
+        let sent: serde_json::Value =
+            serde_json::from_str(asked.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+        let expected: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(sent, expected);
+        assert!(text(&output.stdout).contains("by_operator"));
+    }
+    let nothing = bngctl(
+        "http://127.0.0.1:9",
+        &token,
+        &["session", "set-policy", "access0-7"],
+    );
+    assert_eq!(nothing.status.code(), Some(2), "nothing to change");
+    let both = [
+        "session",
+        "set-policy",
+        "x-1",
+        "--up-kbps",
+        "1",
+        "--no-up-limit",
+    ];
+    let both = bngctl("http://127.0.0.1:9", &token, &both);
+    assert_eq!(both.status.code(), Some(2));
+}
+
+#[test]
+fn policies_and_filters_are_listed() {
+    let token = TokenFile::new("lists");
+    for (what, path) in [("policy", "policies"), ("filter", "filters")] {
+        let gateway = Gateway::new("200 OK", r#"[{"name":"gold"}]"#);
+        let output = bngctl(&gateway.url, &token, &[what, "list"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let asked = gateway.asked.join().unwrap();
+        assert!(
+            asked.starts_with(&format!("GET /api/v1/{path} ")),
+            "{asked}"
+        );
+        assert!(text(&output.stdout).contains("gold"));
+    }
 }
 
 #[test]

@@ -5,15 +5,17 @@
 
 use std::net::Ipv4Addr;
 
+use bng_pppoe::SessionRef;
 use bng_shm::{
-    BlockOwner, PoolRange, PortBlock, PublishError, RangeKind, Reader, Record, Session,
-    SessionState, SlotIndex,
+    BlockOwner, FilterId, Filters, Policy, PoolRange, PortBlock, PublishError, Publisher,
+    RangeKind, Reader, Record, Session, SessionState, SlotIndex,
 };
 
 use crate::driver::Driver;
 use crate::grants::KeepError;
 use crate::publish::{self, Clock};
 use crate::sessions::{End, Live};
+use crate::settings::Settings;
 use crate::tally::Count;
 
 /// Cause of an end, as in the history.
@@ -28,6 +30,8 @@ enum NotAdopted {
     Record,
     #[error("its access port or its owner is not configured")]
     Port,
+    #[error("its access port does not serve its VLAN")]
+    Vlan,
     #[error(transparent)]
     Kept(#[from] KeepError),
     #[error(transparent)]
@@ -40,6 +44,7 @@ impl NotAdopted {
             Self::Negotiating => Count::NotAdoptedNegotiating,
             Self::Record => Count::NotAdoptedRecord,
             Self::Port => Count::NotAdoptedPort,
+            Self::Vlan => Count::NotAdoptedVlan,
             Self::Kept(KeepError::Address(_)) => Count::NotAdoptedAddress,
             Self::Kept(KeepError::Prefix(_) | KeepError::NoPrefixes { .. }) => {
                 Count::NotAdoptedPrefix
@@ -53,6 +58,7 @@ impl NotAdopted {
 /// Adopts what can be adopted and withdraws the rest.
 pub(crate) fn adopt(driver: &mut Driver, clock: Clock) {
     take_sessions(driver, clock);
+    driver.policies.sweep();
     if !driver.publisher.created() {
         clear_owners(driver);
         clear_prefixes(driver);
@@ -200,6 +206,10 @@ fn take_over(
     if session.owner >= driver.workers() {
         return Err(NotAdopted::Port);
     }
+    let vlans = publish::engine_vlans(&session.vlans);
+    if !driver.settings.serves(slot.access_port(), &vlans) {
+        return Err(NotAdopted::Vlan);
+    }
     let held = publish::held(session, Some(record));
     let holding = (driver.grants).keep(record.user(), &held)?;
     let pool = driver.settings.pools.get(holding.lease.pool);
@@ -216,8 +226,68 @@ fn take_over(
     };
     // The same words as before, unless the earlier run died before it wrote them.
     driver.lead_to_open(&live);
+    let reference = live.session;
     driver.sessions.insert(live);
+    adopt_policy(driver, reference, session, record);
     Ok(())
+}
+
+/// Gives a session the policy of the configuration as it is now, or the one an operator gave it. Where that is the place its
+/// entry names already, and the rest is whole too, the entry stays as it is.
+fn adopt_policy(driver: &mut Driver, reference: SessionRef, session: &Session, record: &Record) {
+    match operators_policy(driver, session, record) {
+        Some(policy) => driver.hold(reference, policy, true),
+        None => driver.assign_policy(reference),
+    }
+    let Some(live) = driver.sessions.get(reference) else {
+        return;
+    };
+    if publish::entry(live) != *session {
+        let live = live.clone();
+        driver.update(&live);
+    }
+}
+
+/// What an operator has given the session, with the filter under its present position; `None` when there is nothing, or when
+/// it cannot be had any more.
+fn operators_policy(driver: &Driver, session: &Session, record: &Record) -> Option<Policy> {
+    if record.policy_by_operator == 0 {
+        return None;
+    }
+    let before = driver.publisher.reader().policy(session.policy);
+    let filter = match record.filter_tag {
+        [0, 0, 0, 0] => Some(None),
+        tag => driver.settings.terms.tagged_filter(tag).map(Some),
+    };
+    let kept = before.zip(filter);
+    if kept.is_none() {
+        let user = String::from_utf8_lossy(record.user());
+        tracing::warn!(
+            ?user,
+            "what an operator gave this session is gone or names a filter that is not configured any more; the configuration's policy is used"
+        );
+    }
+    kept.map(|(policy, filter)| Policy { filter, ..policy })
+}
+
+/// Takes filters of an earlier run away if they are not those of this one: sessions that name one by its old position must not
+/// come under another. Until the new ones are published, after the sessions have been adopted, packets of sessions with a
+/// filter are dropped.
+///
+/// # Errors
+/// [`PublishError`]
+pub(crate) fn withhold_filters(
+    publisher: &mut Publisher,
+    settings: &Settings,
+) -> Result<(), PublishError> {
+    let mut before = Filters::default();
+    publisher.reader().refresh_filters(&mut before);
+    let now = settings.terms.published_filters();
+    let is_same = (0u8..=255).all(|id| before.get(FilterId(id)) == now.get(usize::from(id)));
+    if is_same {
+        return Ok(());
+    }
+    publisher.publish_filters(&[])
 }
 
 /// Ends a session that does not go on: the peer gets a PADT and its id rests.

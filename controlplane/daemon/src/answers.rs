@@ -7,6 +7,7 @@ use bng_pppoe::TerminateCause;
 use bng_shm::{Counter, PortState, PortStatus};
 
 use crate::driver::Driver;
+use crate::policy_view;
 use crate::publish::Clock;
 use crate::request::{Request, SessionFilter, Window};
 use crate::sessions::Live;
@@ -38,6 +39,15 @@ pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
                     .terminate(clock.time(), session, TerminateCause::Operator)
             });
             let _ = reply.send(ended);
+        }
+        Request::ChangePolicy(slot, change, reply) => {
+            driver.change_policy(slot, &change, reply, clock);
+        }
+        Request::Policies(reply) => {
+            let _ = reply.send(policy_view::policies(driver));
+        }
+        Request::Filters(reply) => {
+            let _ = reply.send(policy_view::filters(driver));
         }
         Request::History(window, reply) => {
             let history = driver.sessions.history();
@@ -112,6 +122,7 @@ fn status(driver: &Driver, clock: Clock) -> Status {
         ports: ports(driver, dataplane.alive),
         pools: pools(driver),
         drops,
+        policies: driver.policies.in_use(),
         sessions: driver.sessions.by_state(),
         engine: counters
             .map(|it| (it.group, it.name, it.help, it.value))
@@ -133,6 +144,7 @@ fn workers(driver: &Driver, alive: bool, now: u64) -> (Vec<WorkerView>, Vec<Drop
         let value = |counter: Counter| status.counters.get(counter.index()).copied().unwrap_or(0);
         // Workers of a process that was killed are still marked as present.
         let present = alive && (is_host || status.present);
+        let load = driver.load.of(worker).filter(|_| present);
         WorkerView {
             worker: match is_host {
                 true => "host".to_owned(),
@@ -144,6 +156,9 @@ fn workers(driver: &Driver, alive: bool, now: u64) -> (Vec<WorkerView>, Vec<Drop
                 .then(|| now.saturating_sub(status.heartbeat_ms)),
             sessions: driver.sessions.owned_by(worker),
             nat_mappings: status.nat_mappings,
+            tsc_hz: (present && status.tsc_hz != 0).then_some(status.tsc_hz),
+            busy_ratio: load.map(|load| load.busy_ratio),
+            cycles_per_packet: load.and_then(|load| load.cycles_per_packet),
             rings: RingsView {
                 punt: status.rings.punt,
                 inject: status.rings.inject,
@@ -206,6 +221,7 @@ fn ports(driver: &Driver, alive: bool) -> Vec<PortView> {
             mtu: if started { status.mtu } else { port.mtu },
             link_mbps: (started && status.link_mbps != 0).then_some(status.link_mbps),
             steering: status.steering.name(),
+            offloads: status.offloads.names().collect(),
             twin_ifindex: (port.role == PortRole::Core && started && status.twin_ifindex != 0)
                 .then_some(status.twin_ifindex),
             stats: PortStatus::STAT_NAMES

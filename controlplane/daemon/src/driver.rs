@@ -10,8 +10,8 @@ use bng_aaa::Authenticator;
 use bng_config::Config;
 use bng_pppoe::{AccessConcentrator, PortId};
 use bng_shm::{
-    Event, FRAME_MAX, FRAME_RING_SLOTS, FrameMeta, Policy, PolicyId, PublishError, Publisher,
-    PuntClass, PuntedFrame, Take,
+    Event, FRAME_MAX, FRAME_RING_SLOTS, FrameMeta, PublishError, Publisher, PuntClass, PuntedFrame,
+    Take,
 };
 use tokio::sync::mpsc;
 
@@ -20,8 +20,11 @@ use crate::answers;
 use crate::grants::Grants;
 use crate::inject::Injector;
 use crate::life::Waiting;
+use crate::load::Load;
 use crate::netlink::Resolve;
 use crate::next_hops::NextHops;
+use crate::policies::Policies;
+use crate::policy_change::Changes;
 use crate::port_macs;
 use crate::presence::Presence;
 use crate::publish::Clock;
@@ -48,7 +51,7 @@ const POLL_MS: u64 = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
     /// A table could not be published.
-    #[error("publishing the address ranges: {0}")]
+    #[error("publishing the tables: {0}")]
     Publish(#[from] PublishError),
     /// The engine refuses the configuration.
     #[error("PPP engine: {0}")]
@@ -72,6 +75,9 @@ pub struct Driver {
     pub(crate) presence: Presence,
     pub(crate) tally: Tally,
     pub(crate) waiting: Waiting,
+    pub(crate) policies: Policies,
+    pub(crate) changes: Changes,
+    pub(crate) load: Load,
     inbox: Inbox,
     resolver: mpsc::Sender<Resolve>,
     buffer: Box<[u8; FRAME_MAX]>,
@@ -93,7 +99,7 @@ impl Driver {
         let clock = Clock::now();
         publisher.publish_pools(&settings.ranges)?;
         publisher.publish_pools6(&settings.ranges6)?;
-        publisher.write_policy(PolicyId(1), Some(&Policy::default()))?;
+        adopt::withhold_filters(&mut publisher, &settings)?;
         let macs: Vec<_> = (settings.access_ports.iter())
             .map(|index| port_macs::port_mac(&publisher, *index))
             .collect();
@@ -116,6 +122,7 @@ impl Driver {
             injector: Injector::new(settings.capacities.workers as usize),
             next_hops: NextHops::recover(&publisher),
             presence: Presence::new(&publisher),
+            policies: Policies::recover(&publisher),
             settings,
             publisher,
             engine,
@@ -124,12 +131,16 @@ impl Driver {
             withdrawals: Withdrawals::default(),
             tally: Tally::default(),
             waiting: Waiting::default(),
+            changes: Changes::default(),
+            load: Load::default(),
             inbox,
             resolver,
             buffer: Box::new([0; FRAME_MAX]),
             ticked_ms: 0,
         };
         adopt::adopt(&mut driver, clock);
+        let filters = driver.settings.terms.published_filters();
+        driver.publisher.publish_filters(&filters)?;
         driver.settle(clock, None);
         Ok(driver)
     }
@@ -159,12 +170,15 @@ impl Driver {
             self.settle(clock, None);
             self.injector.flush(&mut self.publisher, &mut self.tally);
             self.free_withdrawn(clock);
+            self.policies.free_rested(&mut self.publisher);
+            self.changes.confirm(&self.publisher, clock.monotonic_ms);
             let (publisher, tally) = (&mut self.publisher, &mut self.tally);
             self.next_hops.publish(clock.monotonic_ms, publisher, tally);
             self.next_hops.free_retired(publisher, tally);
             if clock.monotonic_ms >= self.ticked_ms + TICK_MS {
                 self.ticked_ms = clock.monotonic_ms;
                 self.publisher.heartbeat();
+                self.load.sample(&self.publisher, self.workers());
                 self.note_traffic(clock);
             }
             if !more {
@@ -177,6 +191,8 @@ impl Driver {
         let now = clock.monotonic_ms;
         let polling = self.injector.is_waiting()
             || self.withdrawals.is_waiting()
+            || self.policies.is_waiting()
+            || self.changes.is_waiting()
             || self.next_hops.is_retiring();
         let mut limit = (self.ticked_ms + TICK_MS).saturating_sub(now);
         if polling {

@@ -186,26 +186,21 @@ impl Grants {
         self.authenticator.poll_verdict()
     }
 
-    /// Takes an address and, where its pool has them, a port block and IPv6 prefixes. A pool that has run out of prefixes
-    /// leaves the session without; which one that is comes with the holding.
+    /// Takes an address, from one pool if `from` says so, and, where its pool has them, a port block and IPv6 prefixes. A pool
+    /// that has run out of prefixes leaves the session without; which one that is comes with the holding.
     ///
     /// # Errors
     /// [`GrantError`]; nothing is taken then.
     pub fn take(
         &mut self,
         user: &[u8],
+        from: Option<usize>,
         now: Duration,
     ) -> Result<(Holding, Option<PrefixesExhausted>), GrantError> {
-        let lease = self.pools.allocate(user)?;
-        self.take_with(lease, user, now)
-    }
-
-    fn take_with(
-        &mut self,
-        lease: Lease,
-        user: &[u8],
-        now: Duration,
-    ) -> Result<(Holding, Option<PrefixesExhausted>), GrantError> {
+        let lease = match from {
+            Some(pool) => self.pools.allocate_from(pool, user)?,
+            None => self.pools.allocate(user)?,
+        };
         let nat = self.settings.get(lease.pool).and_then(|pool| pool.nat);
         // The settings name only NAT pools that exist.
         let block = match nat.and_then(|nat| Some((nat, self.nat.get_mut(nat)?))) {

@@ -88,6 +88,7 @@ impl Driver {
             circuit_id: Vec::new(),
             remote_id: Vec::new(),
             holding: None,
+            policy: None,
             record: None,
             started_unix_ms: clock.unix_ms,
             opened_unix_ms: 0,
@@ -159,7 +160,9 @@ impl Driver {
             Verdict::Accept if held.is_some() => (self.accept(held), None),
             Verdict::Accept => {
                 let name = live.user.clone();
-                match self.grants.take(&name, clock.since_start()) {
+                let vlan = self.settings.vlan(session.port.0, &live.vlans);
+                let pool = vlan.and_then(|vlan| vlan.pool);
+                match self.grants.take(&name, pool, clock.since_start()) {
                     Ok((holding, exhausted)) => {
                         if let Some(error) = exhausted {
                             self.tally.add(Count::PrefixesEmpty);
@@ -186,11 +189,15 @@ impl Driver {
                 }
             }
         };
+        let accepted = matches!(answer, AuthVerdict::Accept { .. });
         match self
             .engine
             .handle_auth(clock.time(), session, attempt, answer)
         {
             Ok(()) => {
+                if accepted {
+                    self.assign_policy(session);
+                }
                 if let Some(holding) = taken
                     && let Some(live) = self.sessions.get_mut(session)
                 {
@@ -315,6 +322,9 @@ impl Driver {
                 bng_shm::StatsCopy::default()
             }
         };
+        if let Some(assigned) = &live.policy {
+            self.policies.release(assigned.id);
+        }
         if let Some(holding) = &live.holding {
             self.grants.give_back(holding, clock.since_start());
         }
@@ -406,7 +416,7 @@ impl Driver {
         }
     }
 
-    fn update(&mut self, live: &Live) {
+    pub(crate) fn update(&mut self, live: &Live) {
         let (entry, record) = (publish::entry(live), publish::recovery_record(live));
         let result = self.publisher.update_session(live.slot(), &entry, &record);
         if let Err(error) = result {

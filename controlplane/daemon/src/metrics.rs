@@ -3,7 +3,7 @@
 //! The numbers live in shared memory and in the driver; each scrape copies them into a registry of its own.
 
 use bng_shm::{Counter, FRAME_RING_SLOTS, Group};
-use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{Encoder, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use crate::status::{Status, WorkerView};
 
@@ -27,6 +27,14 @@ impl Page {
 
     fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
         let gauge = IntGaugeVec::new(Opts::new(name, help), labels)?;
+        self.0.register(Box::new(gauge.clone()))?;
+        Ok(gauge)
+    }
+}
+
+impl Page {
+    fn real(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
+        let gauge = GaugeVec::new(Opts::new(name, help), labels)?;
         self.0.register(Box::new(gauge.clone()))?;
         Ok(gauge)
     }
@@ -107,8 +115,34 @@ fn workers(page: &Page, status: &Status) -> prometheus::Result<()> {
         "Whether the worker's thread runs.",
         &["worker"],
     )?;
+    let busy = page.real(
+        "bng_worker_busy_ratio",
+        "Share of a worker's cycles in poll loops that found something, over the last second.",
+        &["worker"],
+    )?;
+    let cycles = page.real(
+        "bng_worker_cycles_per_packet",
+        "Busy cycles of a worker for each packet received or taken over, over the last second.",
+        &["worker"],
+    )?;
+    let hertz = page.gauge(
+        "bng_worker_tsc_hz",
+        "Ticks per second of the clock that busy_cycles and idle_cycles count.",
+        &["worker"],
+    )?;
     for worker in &status.workers {
         let name = worker.worker.as_str();
+        for (gauge, value) in [
+            (&busy, worker.busy_ratio),
+            (&cycles, worker.cycles_per_packet),
+        ] {
+            if let Some(value) = value {
+                gauge.with_label_values(&[name]).set(value);
+            }
+        }
+        if let Some(value) = worker.tsc_hz {
+            hertz.with_label_values(&[name]).set(signed(value));
+        }
         counters(&packets, &bytes, &work, worker);
         for (ring, fill) in [
             ("punt", worker.rings.punt),
@@ -173,7 +207,17 @@ fn ports(page: &Page, status: &Status) -> prometheus::Result<()> {
         "Counters DPDK keeps of a port.",
         &["port", "stat"],
     )?;
+    let info = page.gauge(
+        "bng_port_info",
+        "How a port is used, always 1: DPDK driver, steering of frames to workers, offloads in use.",
+        &["port", "role", "driver", "steering", "offloads"],
+    )?;
     for port in &status.ports {
+        if port.started {
+            let (driver, offloads) = (port.driver.as_str(), port.offloads.join(","));
+            let labels = [&port.name, port.role, driver, port.steering, &offloads];
+            info.with_label_values(&labels).set(1);
+        }
         up.with_label_values(&[port.name.as_str(), port.role])
             .set(port.link_up.into());
         for (stat, value) in &port.stats {
@@ -258,6 +302,14 @@ fn control(page: &Page, status: &Status) -> prometheus::Result<()> {
     alive
         .with_label_values::<&str>(&[])
         .set(status.dataplane.alive.into());
+    let policies = page.gauge(
+        "bng_policies",
+        "Different policies given to the workers, of at most 65,535.",
+        &[],
+    )?;
+    policies
+        .with_label_values::<&str>(&[])
+        .set(signed(status.policies));
     let routes = page.gauge(
         "bng_routes",
         "Routes and next hops mirrored from the kernel.",

@@ -7,10 +7,11 @@
 use std::collections::{HashMap, VecDeque};
 
 use bng_pppoe::SessionRef;
-use bng_shm::{EpochToken, POLICIES, Policy, PolicyId, PublishError, Publisher};
+use bng_shm::{EpochToken, FilterId, POLICIES, Policy, PolicyId, PublishError, Publisher};
 
 use crate::driver::Driver;
 use crate::sessions::Live;
+use crate::terms::filter_tag;
 
 /// The policy a session has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +22,9 @@ pub struct Assigned {
     pub policy: Policy,
     /// Whether an operator gave it to this session, in place of what the configuration says.
     pub by_operator: bool,
-    /// Whom the configuration gave it to.
+    /// Tag of the name of its filter, zero for none; see [`crate::terms::filter_tag`].
+    pub filter_tag: [u8; 4],
+    /// The user it was given to.
     pub user: Vec<u8>,
 }
 
@@ -180,6 +183,13 @@ impl Policies {
         self.places.len()
     }
 
+    /// How many sessions have a filter.
+    pub(crate) fn users_of_filter(&self, filter: FilterId) -> u32 {
+        let places = self.places.values();
+        let with = places.filter(|place| place.policy.filter == Some(filter));
+        with.map(|place| place.users).sum()
+    }
+
     /// How many sessions have a policy.
     pub(crate) fn users(&self, policy: &Policy) -> u32 {
         let id = self.ids.get(policy);
@@ -208,8 +218,7 @@ impl Driver {
         self.settings.terms.policy_of(&live.user, vlan)
     }
 
-    /// Gives a session a policy in place of the one it had, which its entry has named. Without a place for it the session has
-    /// none, so that nothing passes.
+    /// Gives a session a policy. Without a place for it the session has none, so that nothing passes.
     pub(crate) fn hold(&mut self, session: SessionRef, policy: Policy, by_operator: bool) {
         let taken = self.policies.take(&mut self.publisher, &policy);
         let id = taken.unwrap_or_else(|error| {
@@ -217,18 +226,31 @@ impl Driver {
             tracing::error!(%session, "nothing passes for this session");
             PolicyId(0)
         });
+        self.replace_policy(session, policy, id, by_operator);
+    }
+
+    /// Has a session name a place that was taken for it, and gives the one back that its entry has named so far.
+    pub(crate) fn replace_policy(
+        &mut self,
+        session: SessionRef,
+        policy: Policy,
+        id: PolicyId,
+        by_operator: bool,
+    ) {
+        let terms = &self.settings.terms;
         let Some(live) = self.sessions.get_mut(session) else {
             self.policies.release(id);
             return;
         };
+        let name = policy.filter.and_then(|id| terms.filter_name(id));
         let assigned = Assigned {
             id,
             policy,
             by_operator,
+            filter_tag: name.map_or([0; 4], filter_tag),
             user: live.user.clone(),
         };
-        let before = live.policy.replace(assigned);
-        if let Some(before) = before {
+        if let Some(before) = live.policy.replace(assigned) {
             // The entry must name the other place before the rest of this one begins.
             let live = live.clone();
             self.update(&live);

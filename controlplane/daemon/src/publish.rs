@@ -57,9 +57,10 @@ impl Clock {
     }
 }
 
-/// Tags as the session table keeps them: a tag that is there is kept, even if its VLAN id is 0.
+/// Tags as the session table keeps them: those that name a VLAN. A tag with VLAN id 0 carries a priority only.
 #[must_use]
 pub(crate) fn table_vlans(vlans: &VlanStack) -> Vlans {
+    let vlans = vlans.without_priority_tags();
     let outer = vlans.outer();
     Vlans {
         s_vlan: outer.map(|tag| tag.vid()),
@@ -173,7 +174,8 @@ pub(crate) fn entry(live: &Live) -> Session {
             prefix: prefix.address,
             length: prefix.length,
         }),
-        policy: PolicyId(1),
+        // Nothing passes before there is a policy.
+        policy: live.policy.as_ref().map_or(PolicyId(0), |it| it.id),
         ..Session::NONE
     }
 }
@@ -203,6 +205,10 @@ pub(crate) fn recovery_record(live: &Live) -> Record {
                 out.delegated_length = delegated.length;
             }
         }
+    }
+    if let Some(assigned) = live.policy.as_ref().filter(|it| it.by_operator) {
+        out.policy_by_operator = 1;
+        out.filter_tag = assigned.filter_tag;
     }
     if let Some(record) = live.record.as_deref() {
         let bits = |address: Option<Ipv4Addr>| address.map_or(0, Ipv4Addr::to_bits);
@@ -328,6 +334,7 @@ pub(crate) fn surveyed(
         circuit_id: record.map_or(Vec::new(), |r| r.circuit_id().to_vec()),
         remote_id: record.map_or(Vec::new(), |r| r.remote_id().to_vec()),
         holding: None,
+        policy: None,
         record: None,
         started_unix_ms: record.map_or(0, |r| r.started_unix_ms),
         opened_unix_ms: record.map_or(0, |r| r.opened_unix_ms),
@@ -441,13 +448,17 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_tag_stays_a_tag() {
-        let tagged = VlanStack::single(VlanTag {
+    fn a_priority_tag_is_no_vlan() {
+        let tag = |tci| VlanTag {
             tpid: ethertype::VLAN,
-            tci: 0,
-        });
-        assert_eq!(table_vlans(&tagged).s_vlan, Some(0));
-        assert_eq!(engine_vlans(&table_vlans(&tagged)), tagged);
-        assert_eq!(table_vlans(&VlanStack::UNTAGGED), Vlans::default());
+            tci,
+        };
+        let none = VlanStack::single(tag(0xe000));
+        for untagged in [none, VlanStack::UNTAGGED] {
+            assert_eq!(table_vlans(&untagged), Vlans::default());
+        }
+        let one = VlanStack::double(tag(0), tag(7));
+        assert_eq!(table_vlans(&one).s_vlan, Some(7));
+        assert_eq!(table_vlans(&one).c_vlan, None);
     }
 }

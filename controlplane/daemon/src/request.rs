@@ -12,6 +12,8 @@ use parking_lot::RwLock;
 use tokio::sync::oneshot;
 
 use crate::kernel::Delta;
+use crate::policy_change::{ChangeReply, PolicyChange};
+use crate::policy_view::{ConfiguredPolicyView, FilterView};
 use crate::status::Status;
 use crate::views::{EndedView, Page, SessionDetail, SessionView};
 
@@ -53,6 +55,12 @@ pub enum Request {
     Session(SlotIndex, oneshot::Sender<Option<SessionDetail>>),
     /// End a session; the answer is whether there was one.
     End(SlotIndex, oneshot::Sender<bool>),
+    /// Change a session's policy; the answer comes when every worker knows of it.
+    ChangePolicy(SlotIndex, Box<PolicyChange>, ChangeReply),
+    /// List the policies of the configuration.
+    Policies(oneshot::Sender<Vec<ConfiguredPolicyView>>),
+    /// List the filters of the configuration.
+    Filters(oneshot::Sender<Vec<FilterView>>),
     /// List ended sessions, latest first.
     History(Window, oneshot::Sender<Page<EndedView>>),
     /// The state of everything else.

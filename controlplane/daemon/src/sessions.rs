@@ -8,6 +8,7 @@ use bng_shm::{SessionState, SlotIndex, StatsCopy};
 use bng_wire::VlanStack;
 
 use crate::grants::Holding;
+use crate::policies::Assigned;
 
 /// Ended sessions that are remembered.
 const HISTORY: usize = 10_000;
@@ -35,6 +36,8 @@ pub struct Live {
     pub remote_id: Vec<u8>,
     /// What it was given; kept over a renegotiation.
     pub holding: Option<Holding>,
+    /// What it may do; `None` before authentication.
+    pub policy: Option<Assigned>,
     /// What was negotiated; from the latest `SessionUp`.
     pub record: Option<Box<SessionRecord>>,
     /// Unix time of its start, milliseconds.
@@ -221,6 +224,7 @@ pub(crate) mod tests {
             circuit_id: Vec::new(),
             remote_id: Vec::new(),
             holding: None,
+            policy: None,
             record: None,
             started_unix_ms: 0,
             opened_unix_ms: 0,

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use bng_aaa::{AddressPool, AddressPools, LocalUsers, PortBlocks, Prefix, PrefixPool, QUARANTINE};
 use bng_config::{Config, PortRole};
-use bng_pppoe::{Limits, PortConfig, PortId, Rate, ServicePolicy};
+use bng_pppoe::{Limits, PortConfig, PortId, Rate, ServicePolicy, VlanProfile};
 use bng_shm::{Capacities, CapacityError, MAX_POOL_RANGES, Pool6Range, PoolRange, RangeKind};
-use bng_wire::MacAddr;
+use bng_wire::{MacAddr, VlanStack};
 use ipnet::IpNet;
 use secrecy::ExposeSecret;
 
 use crate::grants::{NatBlocks, PoolPrefixes};
+use crate::terms::{Terms, VlanTerms};
 
 /// The file is valid, but asks for more than the shared memory can describe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,8 +41,10 @@ pub struct PortSettings {
     pub access: Option<u8>,
     /// Layer-3 MTU of the configuration, bytes.
     pub mtu: u16,
-    /// Largest MRU of a session, bytes (access ports).
+    /// Largest MRU of a session on any of its VLANs, bytes (access ports).
     pub max_mru: u16,
+    /// VLANs served, first match first (access ports); empty for all.
+    pub vlans: Vec<VlanTerms>,
     /// What to put on the twin (core ports).
     pub addresses: Vec<IpNet>,
     /// Routes to put on the twin: destination and gateway (core ports).
@@ -78,6 +81,8 @@ pub struct Settings {
     pub ranges: Vec<PoolRange>,
     /// IPv6 ranges to publish, in the order of their dense index.
     pub ranges6: Vec<Pool6Range>,
+    /// Policies and filters.
+    pub terms: Terms,
 }
 
 impl Settings {
@@ -119,7 +124,10 @@ impl Settings {
                 role: port.role,
                 access,
                 mtu: port.mtu,
-                max_mru: config.max_mru(port),
+                max_mru: largest_mru(config, port),
+                vlans: (port.vlans.iter())
+                    .map(|entry| VlanTerms::new(config, entry))
+                    .collect(),
                 addresses: port.addresses.clone(),
                 routes: port.routes.iter().map(|r| (r.to, r.via)).collect(),
             });
@@ -144,6 +152,7 @@ impl Settings {
             pools: pools.collect(),
             ranges,
             ranges6: ranges6(config),
+            terms: Terms::new(config),
         })
     }
 
@@ -160,11 +169,63 @@ impl Settings {
         self.ports.get(usize::from(*index))
     }
 
+    /// What the VLANs of these tags have of their own on an access port, by its index among the access ports.
+    #[must_use]
+    pub fn vlan(&self, access: u8, vlans: &VlanStack) -> Option<&VlanTerms> {
+        let port = self.access_port(access)?;
+        port.vlans.iter().find(|terms| terms.fit(vlans))
+    }
+
+    /// Whether an access port serves frames with these tags.
+    #[must_use]
+    pub fn serves(&self, access: u8, vlans: &VlanStack) -> bool {
+        self.access_port(access)
+            .is_some_and(|port| port.vlans.is_empty() || self.vlan(access, vlans).is_some())
+    }
+
     /// Port index and port of a name.
     #[must_use]
     pub fn port(&self, name: &str) -> Option<(u8, &PortSettings)> {
         (0u8..).zip(&self.ports).find(|(_, port)| port.name == name)
     }
+}
+
+/// The largest MRU of any session on a port, bytes.
+fn largest_mru(config: &Config, port: &bng_config::Port) -> u16 {
+    let entries = port.vlans.iter();
+    let of_vlans = entries.map(|entry| config.vlan_mru(port, entry)).max();
+    of_vlans.unwrap_or_else(|| config.max_mru(port))
+}
+
+/// What the PPP engine has to know of the VLANs of all access ports.
+fn vlan_profiles(config: &Config) -> Vec<VlanProfile> {
+    let pppoe = &config.pppoe;
+    // Fits u8: there are at most 16 access ports.
+    let ports = (0u8..).zip(config.access_ports().map(|(_, port)| port));
+    let profiles = ports.flat_map(|(access, port)| {
+        port.vlans.iter().map(move |entry| {
+            let range = |ids: bng_config::VlanIds| ids.bounds().0..=ids.bounds().1;
+            let names = entry.service_names.as_ref();
+            let sessions = entry.max_sessions_per_mac;
+            VlanProfile {
+                port: PortId(access),
+                s_vlan: range(entry.s_vlan),
+                c_vlan: range(entry.c_vlan),
+                services: services(names.unwrap_or(&pppoe.service_names)),
+                sessions_per_mac: sessions.unwrap_or(pppoe.max_sessions_per_mac).into(),
+                max_mru: config.vlan_mru(port, entry),
+            }
+        })
+    });
+    profiles.collect()
+}
+
+fn services(names: &[String]) -> ServicePolicy {
+    if names.is_empty() {
+        return ServicePolicy::Any;
+    }
+    let names = names.iter().map(|name| name.clone().into_bytes());
+    ServicePolicy::Listed(names.collect())
 }
 
 /// The ranges as workers see them. The dense bases follow from the order, which therefore is the
@@ -302,7 +363,7 @@ pub fn engine_config(
         PortConfig {
             id: PortId(access),
             mac: known.unwrap_or_else(|| placeholder_mac(access)),
-            // The engine takes the MRU from the MTU, so `pppoe.mru` narrows it here.
+            // The engine takes the MRU from the MTU, so `pppoe.mru`, or the VLANs' largest one, narrows it here.
             mtu: max_mru.saturating_add(PPPOE_OVERHEAD),
         }
     });
@@ -311,12 +372,8 @@ pub fn engine_config(
     bng_pppoe::Config {
         ports: ports.collect(),
         ac_name: pppoe.ac_name.clone().into_bytes(),
-        services: if pppoe.service_names.is_empty() {
-            ServicePolicy::Any
-        } else {
-            let names = pppoe.service_names.iter();
-            ServicePolicy::Listed(names.map(|name| name.clone().into_bytes()).collect())
-        },
+        services: services(&pppoe.service_names),
+        vlans: vlan_profiles(config),
         limits: Limits {
             sessions_per_mac: pppoe.max_sessions_per_mac.into(),
             half_open: pppoe.max_half_open,
@@ -435,6 +492,44 @@ nat:
         assert_eq!(home.on_link.total(), 16);
         assert_eq!(home.delegated.as_ref().unwrap().total(), 256);
         assert!(pools[1].is_none());
+    }
+
+    #[test]
+    fn vlans_of_a_port_reach_the_engine_with_what_is_theirs() {
+        let vlans = "mtu: 1508, vlans: [{s_vlan: 100-199, c_vlan: any, mru: 1500, max_sessions_per_mac: 1, service_names: [gold]}, {s_vlan: none, pool: office}]";
+        let text = TEXT
+            .replace("mtu: 1508", vlans)
+            .replace("pppoe: {mru: 1500}", "pppoe: {service_names: [a]}");
+        let config = Config::parse(text.as_bytes(), Path::new("test.yaml")).unwrap();
+        let settings = Settings::new(&config).unwrap();
+        let engine = engine_config(&config, &settings, &[None, None]);
+        engine.check().unwrap();
+        let profile = VlanProfile {
+            port: PortId(1),
+            s_vlan: 100..=199,
+            c_vlan: 1..=4094,
+            services: ServicePolicy::Listed(vec![b"gold".to_vec()]),
+            sessions_per_mac: 1,
+            max_mru: 1500,
+        };
+        let other = VlanProfile {
+            s_vlan: 0..=0,
+            c_vlan: 0..=0,
+            services: ServicePolicy::Listed(vec![b"a".to_vec()]),
+            sessions_per_mac: 4,
+            max_mru: 1492,
+            ..profile.clone()
+        };
+        assert_eq!(engine.vlans, [profile, other]);
+        assert_eq!(settings.access_port(1).unwrap().max_mru, 1500);
+        assert_eq!(engine.ports[1].mtu, 1508);
+        let untagged = VlanStack::UNTAGGED;
+        assert_eq!(settings.vlan(1, &untagged).unwrap().pool, Some(1));
+        let tagged = VlanStack::single(bng_wire::VlanTag {
+            tpid: 0x8100,
+            tci: 5,
+        });
+        assert!(!settings.serves(1, &tagged) && settings.serves(0, &tagged));
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct Status {
     pub pools: PoolsView,
     /// Drop reasons.
     pub drops: Vec<DropView>,
+    /// Policies given to the workers.
+    pub policies: usize,
     /// Sessions that negotiate, forward and close.
     pub sessions: [u64; 3],
     /// Counters of the PPP engine: group, label, help, value.
@@ -71,6 +73,12 @@ pub struct WorkerView {
     pub sessions: u32,
     /// Live NAT mappings.
     pub nat_mappings: u32,
+    /// Ticks per second of the clock that the cycle counters count.
+    pub tsc_hz: Option<u64>,
+    /// Share of its cycles in poll loops that found something, 0 to 1, over the last second.
+    pub busy_ratio: Option<f64>,
+    /// Busy cycles for each packet received or taken over, over the last second.
+    pub cycles_per_packet: Option<f64>,
     /// Fill of its rings.
     pub rings: RingsView,
     /// All counters that are not drops, by label.
@@ -99,6 +107,8 @@ pub struct PortView {
     pub link_mbps: Option<u32>,
     /// How frames come to the worker that owns their session.
     pub steering: &'static str,
+    /// What the port does in hardware, of what is used; the rest is done in software.
+    pub offloads: Vec<&'static str>,
     /// DPDK driver.
     pub driver: String,
     /// Kernel TAP twin (core ports): its interface index, if it is there.

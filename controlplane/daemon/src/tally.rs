@@ -32,6 +32,7 @@ tally! {
     NotAdoptedNegotiating = "not_adopted_negotiating", "Sessions of an earlier run ended at start: they were not up.";
     NotAdoptedRecord = "not_adopted_record", "Sessions of an earlier run ended at start: no whole recovery record.";
     NotAdoptedPort = "not_adopted_port", "Sessions of an earlier run ended at start: their owner or access port is not configured.";
+    NotAdoptedVlan = "not_adopted_vlan", "Sessions of an earlier run ended at start: their access port does not serve their VLAN.";
     NotAdoptedAddress = "not_adopted_address", "Sessions of an earlier run ended at start: their address is in no pool or in use.";
     NotAdoptedBlock = "not_adopted_block", "Sessions of an earlier run ended at start: their port block does not fit the NAT pools.";
     NotAdoptedPrefix = "not_adopted_prefix", "Sessions of an earlier run ended at start: their IPv6 prefix is in no pool or in use.";

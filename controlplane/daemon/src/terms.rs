@@ -61,9 +61,9 @@ pub struct Terms {
     pub policies: Vec<NamedPolicy>,
     /// Filters, in the order of the configuration: the position is the [`FilterId`].
     pub filters: Vec<NamedFilter>,
-    default: Option<usize>,
+    pub(crate) default: Option<usize>,
     /// Those that have a policy of their own.
-    users: HashMap<Vec<u8>, usize>,
+    pub(crate) users: HashMap<Vec<u8>, usize>,
 }
 
 impl Terms {
@@ -106,12 +106,7 @@ impl Terms {
     /// The name under which a policy is configured: of several that say the same, the one this user would get, else the
     /// first.
     #[must_use]
-    pub fn name_of(
-        &self,
-        policy: &Policy,
-        user: &[u8],
-        vlan: Option<&VlanTerms>,
-    ) -> Option<&str> {
+    pub fn name_of(&self, policy: &Policy, user: &[u8], vlan: Option<&VlanTerms>) -> Option<&str> {
         let same = |named: &&NamedPolicy| named.policy == *policy;
         let own = self.named_for(user, vlan).filter(same);
         let named = own.or_else(|| self.policies.iter().find(same))?;

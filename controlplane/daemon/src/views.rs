@@ -9,6 +9,7 @@ use bng_shm::StatsCopy;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::policy_view::{PolicyView, filter_name, policy_name};
 use crate::publish::{Clock, table_vlans};
 use crate::sessions::{Ended, Live, state_name};
 use crate::settings::Settings;
@@ -87,6 +88,10 @@ pub struct SessionView {
     pub delegated_prefix: Option<String>,
     /// Port block, if the subscriber is translated.
     pub nat: Option<NatBlockView>,
+    /// Name of its policy; none before authentication, or if no policy of the configuration says the same.
+    pub policy: Option<String>,
+    /// Name of its filter.
+    pub filter: Option<String>,
     /// Index of the worker that owns the session.
     pub worker: u8,
     /// When it started.
@@ -151,6 +156,8 @@ pub struct SessionDetail {
     pub remote_id: String,
     /// Service-Name the client asked for.
     pub service_name: String,
+    /// What its policy says; none before authentication.
+    pub rules: Option<PolicyView>,
     /// Name of the address pool.
     pub pool: Option<String>,
     /// Accounting id, unique over restarts.
@@ -246,6 +253,8 @@ impl SessionView {
             delegated_prefix: (prefixes.and_then(|prefixes| prefixes.delegated))
                 .map(|prefix| prefix.to_string()),
             nat: nat(live),
+            policy: policy_name(settings, live),
+            filter: filter_name(settings, live),
             worker: live.owner,
             started_unix_ms: live.started_unix_ms,
             traffic: stats.into(),
@@ -299,6 +308,7 @@ impl SessionDetail {
             circuit_id: text(&live.circuit_id),
             remote_id: text(&live.remote_id),
             service_name: info.map_or_else(String::new, |info| text(info.service_name)),
+            rules: PolicyView::of(settings, live),
             pool: pool.map(|pool| pool.name.clone()),
             accounting_id: live.record.as_ref().map(|r| r.grant.accounting_id),
             generation: live.generation,

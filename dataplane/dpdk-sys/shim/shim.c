@@ -6,6 +6,7 @@
 #include <rte_cycles.h>
 #include <rte_log.h>
 #include <rte_rib.h>
+#include <rte_rib6.h>
 
 /* ---- layout ---------------------------------------------------------------------------------------------------- */
 
@@ -360,6 +361,36 @@ struct rte_fib *shim_fib_create(const char *name, const struct shim_fib_conf *co
 	return rte_fib_create(name, conf->socket, &fib);
 }
 
+/* How `struct rte_trie_tbl` begins, in every release from 19.11 on. */
+struct trie_head {
+	uint32_t number_tbl8s;
+	uint32_t rsvd_tbl8s;
+};
+
+struct rte_fib6 *shim_fib6_create(const char *name, const struct shim_fib_conf *conf)
+{
+	struct rte_fib6_conf config;
+	struct rte_fib6 *fib;
+	const struct trie_head *head;
+
+	memset(&config, 0, sizeof(config));
+	config.type = RTE_FIB6_TRIE;
+	config.default_nh = conf->default_next_hop;
+	config.max_routes = (int)conf->max_routes;
+	config.trie.nh_sz = (enum rte_fib_trie_nh_sz)conf->next_hop_log2;
+	config.trie.num_tbl8 = conf->num_tbl8;
+	fib = rte_fib6_create(name, conf->socket, &config);
+	if (fib == NULL)
+		return NULL;
+	head = rte_fib6_get_dp(fib);
+	if (head->number_tbl8s != conf->num_tbl8 || head->rsvd_tbl8s != 0) {
+		rte_fib6_free(fib);
+		rte_errno = EPROTO;
+		return NULL;
+	}
+	return fib;
+}
+
 /* Whether rte_fib_add would return early and leave a tbl8 uncounted. */
 static bool adds_uncounted_tbl8(struct rte_rib *rib, uint32_t ip, uint8_t depth, uint64_t next_hop)
 {
@@ -385,4 +416,28 @@ int shim_fib_add(struct rte_fib *fib, uint32_t ip, uint8_t depth, uint64_t next_
 			return rc;
 	}
 	return rte_fib_add(fib, ip, depth, next_hop);
+}
+
+int shim_fib6_add(struct rte_fib6 *fib, const uint8_t ip[16], uint8_t depth, uint64_t next_hop)
+{
+	struct trie_head *head = rte_fib6_get_dp(fib);
+
+	head->rsvd_tbl8s = 0;
+	return rte_fib6_add(fib, ip, depth, next_hop);
+}
+
+bool shim_fib6_has(struct rte_fib6 *fib, const uint8_t ip[16], uint8_t depth)
+{
+	return rte_rib6_lookup_exact(rte_fib6_get_rib(fib), ip, depth) != NULL;
+}
+
+int shim_fib6_delete(struct rte_fib6 *fib, const uint8_t ip[16], uint8_t depth)
+{
+	return rte_fib6_delete(fib, ip, depth);
+}
+
+void shim_fib6_lookup_bulk(struct rte_fib6 *fib, const uint8_t *addresses, uint64_t *next_hops, int n)
+{
+	/* The argument lacks a const. */
+	rte_fib6_lookup_bulk(fib, (uint8_t (*)[16])(uintptr_t)addresses, next_hops, n);
 }

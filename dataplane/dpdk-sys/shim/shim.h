@@ -21,6 +21,7 @@
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_fib.h>
+#include <rte_fib6.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
@@ -231,21 +232,31 @@ int shim_port_stats(uint16_t port, struct shim_port_stats *stats);
 /* Closes the port and unplugs its device when no other port uses it. */
 int shim_port_remove(uint16_t port);
 
-/* FIB of IPv4 routes, DIR24_8 */
+/* FIBs: of IPv4 routes, DIR24_8, and of IPv6 routes, TRIE */
 struct shim_fib_conf {
 	uint64_t default_next_hop;
 	uint32_t max_routes;
 	uint32_t num_tbl8;
-	/* size of a next hop as a power of two of bytes: 0..3 */
+	/* size of a next hop as a power of two of bytes: 0..3, for IPv6 1..3 */
 	uint32_t next_hop_log2;
 	int32_t socket;
 };
 struct rte_fib *shim_fib_create(const char *name, const struct shim_fib_conf *conf);
+/* Fails with EPROTO if DPDK's table does not begin as shim_fib6_add expects. */
+struct rte_fib6 *shim_fib6_create(const char *name, const struct shim_fib_conf *conf);
 /*
  * rte_fib_add without its fault before 24.11.5: the first prefix longer than /24 in a /24, when it has the next hop of the
  * prefix around it, is not counted as a user of a tbl8 but uncounted on deletion; the count then wraps and every later such
  * prefix gets -ENOSPC. Here that prefix is added with next hop `transient`, which must differ, and changed at once.
  */
 int shim_fib_add(struct rte_fib *fib, uint32_t ip, uint8_t depth, uint64_t next_hop, uint64_t transient);
+/*
+ * rte_fib6_add without its reservation of tbl8s, an estimate that grows with every route that comes and goes and refuses
+ * routes in the end. The caller counts them instead and never asks for more than there are.
+ */
+int shim_fib6_add(struct rte_fib6 *fib, const uint8_t ip[16], uint8_t depth, uint64_t next_hop);
+bool shim_fib6_has(struct rte_fib6 *fib, const uint8_t ip[16], uint8_t depth);
+int shim_fib6_delete(struct rte_fib6 *fib, const uint8_t ip[16], uint8_t depth);
+void shim_fib6_lookup_bulk(struct rte_fib6 *fib, const uint8_t *addresses, uint64_t *next_hops, int n);
 
 #endif

@@ -7,6 +7,7 @@ use bng_wire::{EthError, MacAddr, PppoeError, pppoe};
 use crate::buffer::PacketBuf;
 use crate::ports::Port;
 use crate::verdict::{Punt, Step, Verdict, drop};
+use crate::vlans::{self, VlanRange};
 
 fn eth_reason(error: EthError) -> Verdict {
     Verdict::Drop(match error {
@@ -39,14 +40,19 @@ fn link<B: PacketBuf>(buf: &B) -> Step<(EthFrame, &[u8])> {
 
 /// A frame from an access port: goes on only if it is a PPPoE session frame to the port's MAC address;
 /// returns its link layer and what follows.
-/// Discovery to us or to everybody is the control plane's.
+/// Discovery to us or to everybody is the control plane's, from one of the VLANs served.
 #[inline(always)]
-pub(crate) fn access<'a, B: PacketBuf>(buf: &'a B, port: &Port) -> Step<(EthFrame, &'a [u8])> {
+pub(crate) fn access<'a, B: PacketBuf>(
+    buf: &'a B,
+    port: &Port,
+    served: &[VlanRange],
+) -> Step<(EthFrame, &'a [u8])> {
     let (frame, rest) = link(buf)?;
     match frame.ethertype {
         ethertype::PPPOE_SESSION if frame.dst == port.mac => Ok((frame, rest)),
         ethertype::PPPOE_DISCOVERY if frame.dst == port.mac || frame.dst == MacAddr::BROADCAST => {
             pppoe::parse_discovery(rest).map_err(pppoe_reason)?;
+            vlans::served(served, &frame.tags)?;
             Err(Verdict::Punt(Punt::Discovery))
         }
         ethertype::PPPOE_SESSION | ethertype::PPPOE_DISCOVERY => drop(Counter::NotForUs),

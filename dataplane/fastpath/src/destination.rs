@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use bng_shm::{Counter, PoolRange, Pools, PortAddresses, RangeKind, Reader};
 
 use crate::ports::MAX_PORTS;
+use crate::v6::Ranges6;
 use crate::verdict::{Step, Verdict, drop};
 
 /// The address ranges, found by the first octet: nearly every address on the internet shares it with none of ours,
@@ -12,6 +13,7 @@ use crate::verdict::{Step, Verdict, drop};
 #[derive(Debug)]
 pub(crate) struct Ranges {
     pools: Pools,
+    pub(crate) v6: Ranges6,
     by_octet: [Octet; 256],
     /// Whether [`Ranges::special`] can find something for an address with this first octet.
     special_octet: [bool; 256],
@@ -43,6 +45,7 @@ impl Default for Ranges {
     fn default() -> Self {
         Self {
             pools: Pools::default(),
+            v6: Ranges6::default(),
             by_octet: [Octet::None; 256],
             special_octet: std::array::from_fn(is_invalid_octet),
             port_ips: Vec::new(),
@@ -65,6 +68,7 @@ impl Ranges {
     }
 
     fn index(&mut self) {
+        self.v6 = Ranges6::of(&self.pools);
         self.by_octet = [Octet::None; 256];
         for (at, range) in self.pools.ranges().iter().enumerate() {
             let [first, last] = [range.first, range.last].map(|ip| usize::from(ip.octets()[0]));

@@ -17,7 +17,7 @@ use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
     classify, destination, encap, filter, fragment, icmp_reply, mss, nat44, policy, session,
-    source_check, ttl, usual,
+    source_check, ttl, usual, v6,
 };
 
 /// Bits of a session's generation an owner word keeps.
@@ -116,6 +116,9 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()
 #[cold]
 #[inline(never)]
 fn parse_any<B: PacketBuf>(stages: &Stages, buf: &B, port: &Port, place: &mut Arrival) -> Step<()> {
+    if v6::downstream::is_ours(buf, port) {
+        return stages.set_aside(place.at);
+    }
     let (l3, bytes) = classify::core(buf, port)?;
     let packet = match ip::check(bytes, l3) {
         // Options are the kernel's business when the packet is the kernel's.

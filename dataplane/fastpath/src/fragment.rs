@@ -144,3 +144,118 @@ impl Plan {
         head
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TestBuf, TestPool, assert_checksums, ethernet, pppoe_session, udp};
+    use bng_wire::{MacAddr, VlanStack, VlanTag, pppoe};
+    use proptest::prelude::*;
+    use std::net::Ipv4Addr;
+
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+    fn packet(payload: usize, frag: u16) -> Vec<u8> {
+        let ip = Ipv4Addr::new(10, 0, 0, 1);
+        let bytes: Vec<u8> = (0..payload).map(|at| at as u8).collect();
+        let mut packet = udp((ip, 1), (ip, 2), &bytes);
+        packet[6..8].copy_from_slice(&frag.to_be_bytes());
+        packet[10..12].fill(0);
+        let check = bng_wire::checksum::checksum(&packet[..20]);
+        packet[10..12].copy_from_slice(&check.to_be_bytes());
+        packet
+    }
+
+    fn session_frame(packet: &[u8]) -> TestBuf {
+        let tag = |tpid, tci| VlanTag { tpid, tci };
+        let tags = VlanStack::double(tag(ethertype::QINQ, 7), tag(ethertype::VLAN, 9));
+        TestBuf::new(
+            0,
+            &pppoe_session(A, B, &tags, 5, pppoe::protocol::IPV4, packet),
+        )
+    }
+
+    fn core_frame(packet: &[u8]) -> TestBuf {
+        TestBuf::new(2, &ethernet(A, B, ethertype::IPV4, packet))
+    }
+
+    /// Link layer and packet of a frame; in a session's the PPPoE length must be the packet's.
+    fn apart(frame: &TestBuf) -> (&[u8], &[u8]) {
+        let (link, rest) = ethernet::split(frame.data()).unwrap();
+        if link.ethertype != ethertype::PPPOE_SESSION {
+            return frame.data().split_at(link.payload);
+        }
+        let ppp = pppoe::parse_session(rest).unwrap();
+        assert_eq!(
+            ppp.payload.len(),
+            rest.len() - 8,
+            "nothing behind the packet"
+        );
+        frame.data().split_at(link.payload + 8)
+    }
+
+    /// Puts fragments together as a host does (RFC 791); returns flags and offset of the whole, and its payload.
+    fn reassembled(frames: &[TestBuf]) -> (u16, Vec<u8>) {
+        let headers: Vec<_> = frames
+            .iter()
+            .map(|f| ipv4::parse(apart(f).1).unwrap())
+            .collect();
+        let first = headers[0].frag & OFFSET_MASK;
+        let mut payload = Vec::new();
+        for (frame, header) in frames.iter().zip(&headers) {
+            let units = usize::from(header.frag & OFFSET_MASK) - usize::from(first);
+            assert_eq!(units * 8, payload.len(), "in order, no gap, no overlap");
+            assert!(!header.dont_fragment());
+            payload.extend(&apart(frame).1[20..header.total_len]);
+        }
+        let (last, before) = headers.split_last().unwrap();
+        assert!(before.iter().all(|header| header.frag & FLAG_MF != 0));
+        (last.frag & FLAG_MF | first, payload)
+    }
+
+    #[test]
+    fn a_buffer_that_is_missing_drops_all_of_it() {
+        let frame = session_frame(&packet(3_000, 0));
+        for left in [0, 1] {
+            let (back, reason) = split(frame.clone(), 1_492, &mut TestPool { left }).unwrap_err();
+            assert_eq!((back, reason), (frame.clone(), Counter::FragmentNoBuffer));
+        }
+        let frames = split(frame, 1_492, &mut TestPool { left: 2 }).unwrap();
+        assert_eq!(frames.len(), 3);
+    }
+
+    #[test]
+    fn an_mtu_without_room_for_eight_bytes_or_for_too_many_fragments_drops() {
+        let frame = core_frame(&packet(9_000, 0));
+        for mtu in [0, 19, 20, 27, 28, 68] {
+            let refused = split(frame.clone(), mtu, &mut TestPool { left: 1_000 });
+            assert_eq!(refused.unwrap_err().1, Counter::PacketTooBig, "{mtu}");
+        }
+        let frames = split(frame, 128, &mut TestPool { left: 1_000 }).unwrap();
+        assert_eq!(frames.len(), 87);
+    }
+
+    proptest! {
+        #[test]
+        fn fragments_are_the_packet_again(
+            payload in 200usize..4_000, mtu in 100u16..1_500, offset in 0u16..3_000, more: bool, session: bool,
+        ) {
+            let frag = offset | if more { FLAG_MF } else { 0 };
+            let packet = packet(payload, frag);
+            let frame = if session { session_frame(&packet) } else { core_frame(&packet) };
+            prop_assume!(packet.len() > usize::from(mtu));
+            let frames = split(frame.clone(), mtu, &mut TestPool { left: 100 }).unwrap();
+            for piece in &frames {
+                let (link, bytes) = apart(piece);
+                prop_assert!(bytes.len() <= usize::from(mtu));
+                assert_checksums(bytes);
+                let same = if session { link.len() - 4 } else { link.len() };
+                prop_assert_eq!(&link[..same], &apart(&frame).0[..same]);
+                prop_assert_eq!(&bytes[4..6], &packet[4..6], "identification");
+                prop_assert_eq!((&bytes[8..10], &bytes[12..20]), (&packet[8..10], &packet[12..20]));
+            }
+            prop_assert_eq!(reassembled(&frames), (frag, packet[20..].to_vec()));
+        }
+    }
+}

@@ -25,6 +25,8 @@ const TOS: u8 = 0xc0;
 /// Longest error (RFC 1812 section 4.3.2.3).
 const MAX_LEN: usize = 576;
 const HEAD_LEN: usize = IPV4_MIN_LEN + ICMP_LEN;
+/// The least an error quotes of a packet: its header and eight bytes (RFC 792).
+const MIN_QUOTE: usize = IPV4_MIN_LEN + 8;
 /// The longest link layer: two tags, PPPoE and PPP.
 const MAX_LINK: usize = 30;
 
@@ -50,29 +52,10 @@ impl Error {
     }
 }
 
-/// Answers a packet of a session, unchanged so far, that is dropped for `reason`. `gateway` is our address there.
+/// Answers a packet of a session, unchanged so far, that is dropped for `reason`.
 #[cold]
 #[inline(never)]
 pub(crate) fn to_subscriber<B: PacketBuf>(
-    stages: &mut Stages,
-    buf: &mut B,
-    packet: &Packet,
-    (slot, gateway): (SlotIndex, u32),
-    error: Error,
-    reason: Counter,
-) -> Verdict {
-    let Some(len) = answer(stages, buf, packet, gateway, error, true) else {
-        return Verdict::Drop(reason);
-    };
-    stages.shm.count(reason, 1);
-    stages.shm.count_down(slot, len);
-    Verdict::Forward { port: buf.port() }
-}
-
-/// As [`to_subscriber`], when the gateway's address is not at hand: it is read from the session's entry.
-#[cold]
-#[inline(never)]
-pub(crate) fn to_session<B: PacketBuf>(
     stages: &mut Stages,
     buf: &mut B,
     packet: &Packet,
@@ -80,13 +63,21 @@ pub(crate) fn to_session<B: PacketBuf>(
     error: Error,
     reason: Counter,
 ) -> Verdict {
-    match stages.shm.reader().session_line(slot) {
-        Some(Ok(session)) => {
-            let at = (slot, session.gateway_ip());
-            to_subscriber(stages, buf, packet, at, error, reason)
-        }
-        _ => Verdict::Drop(reason),
-    }
+    // Read again: the stages keep no more of the entry than forwarding needs.
+    let Some(Ok(session)) = stages.shm.reader().session_line(slot) else {
+        return Verdict::Drop(reason);
+    };
+    let way = Way {
+        source: session.gateway_ip(),
+        mtu: session.mtu(),
+        is_session: true,
+    };
+    let Some(len) = answer(stages, buf, packet, &way, error) else {
+        return Verdict::Drop(reason);
+    };
+    stages.shm.count(reason, 1);
+    stages.shm.count_down(slot, len);
+    Verdict::Forward { port: buf.port() }
 }
 
 /// Answers a packet from the core, unchanged so far, that is dropped for `reason`. The error comes from the port's address
@@ -103,8 +94,12 @@ pub(crate) fn to_core<B: PacketBuf>(
 ) -> Verdict {
     let port = buf.port();
     let own = stages.ranges.port_addresses(port).ipv4;
-    let source = own.map_or(instead, |address| address.to_bits());
-    match answer(stages, buf, packet, source, error, false) {
+    let way = Way {
+        source: own.map_or(instead, |address| address.to_bits()),
+        mtu: stages.ports.get(port).map_or(0, |port| port.mtu),
+        is_session: false,
+    };
+    match answer(stages, buf, packet, &way, error) {
         Some(_) => {
             stages.shm.count(reason, 1);
             Verdict::Forward { port }
@@ -113,30 +108,42 @@ pub(crate) fn to_core<B: PacketBuf>(
     }
 }
 
+/// How an error goes back.
+struct Way {
+    /// Our address there.
+    source: u32,
+    /// Largest IP packet, bytes.
+    mtu: u16,
+    is_session: bool,
+}
+
 /// Makes the error in the packet's place and counts it; its length, or `None` if none may be sent.
 fn answer<B: PacketBuf>(
     stages: &mut Stages,
     buf: &mut B,
     packet: &Packet,
-    source: u32,
+    way: &Way,
     error: Error,
-    is_session: bool,
 ) -> Option<u64> {
     let own_mac = stages.ports.get(buf.port())?.mac;
-    if source == 0 || !may_answer(packet, buf.data()) {
+    let room = usize::from(way.mtu).min(MAX_LEN).checked_sub(HEAD_LEN)?;
+    let quoted = usize::from(packet.len).min(room);
+    let is_sent = way.source != 0
+        && quoted >= MIN_QUOTE.min(packet.len.into())
+        && may_answer(packet, buf.data());
+    if !is_sent || !allowed(stages) {
         return None;
     }
-    if !allowed(stages) {
-        return None;
-    }
-    let quoted = usize::from(packet.len).min(MAX_LEN - HEAD_LEN);
-    let head = head(
-        packet,
-        packet.bytes(buf.data()).get(..quoted)?,
-        source,
-        error,
-    )?;
-    if !replace(buf, packet.l3.into(), quoted, &head, own_mac, is_session) {
+    let quote = packet.bytes(buf.data()).get(..quoted)?;
+    let head = head(packet, quote, way.source, error)?;
+    if !replace(
+        buf,
+        packet.l3.into(),
+        quoted,
+        &head,
+        own_mac,
+        way.is_session,
+    ) {
         return None;
     }
     stages.shm.count(Counter::IcmpErrorSent, 1);
@@ -155,7 +162,7 @@ pub(crate) fn allowed(stages: &mut Stages) -> bool {
 /// Whether an error may be sent about a packet (RFC 1122 section 3.2.2, RFC 1812 section 4.3.2.7): not about errors, nor
 /// fragments but the first, nor what one host did not send or what is not for one host.
 fn may_answer(packet: &Packet, frame: &[u8]) -> bool {
-    // Source link, request and reply types that are queries (RFC 792, RFC 950).
+    // Types of the query messages, requests and replies (RFC 792, RFC 950).
     let is_query = |kind: u8| matches!(kind, 0 | 8 | 13..=18);
     let one_host = |address: u32| !matches!(address >> 24, 0 | 127 | 224..);
     !packet.is_later_fragment()

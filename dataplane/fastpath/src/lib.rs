@@ -37,6 +37,8 @@ mod nat44;
 mod nat_age;
 mod nat_port;
 mod nat_table;
+#[cfg(feature = "bench")]
+mod plain;
 mod policy;
 mod ports;
 mod punt_limit;
@@ -50,7 +52,9 @@ pub mod testing;
 mod ttl;
 mod upstream;
 mod usual;
+mod v6;
 mod verdict;
+mod vlans;
 mod worker;
 
 pub use buffer::{BURST, PacketBuf};
@@ -58,4 +62,5 @@ pub use fib::{Fib4, Fib6};
 pub use nat_age::NatTimers;
 pub use ports::{MAX_ACCESS_PORTS, MAX_PORTS, Port, PortRole};
 pub use verdict::{Origin, Punt, Verdict};
+pub use vlans::VlanRange;
 pub use worker::{FastPath, Settings};

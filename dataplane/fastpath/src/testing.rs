@@ -4,14 +4,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod buffer;
+mod conservation;
 mod fib;
 mod frames;
+mod frames_v6;
 mod world;
 
-pub use buffer::TestBuf;
+pub use buffer::{TestBuf, TestPool};
 pub use fib::NaiveFib;
 pub use frames::{
     assert_checksums, echo, ethernet, icmp_error, ipv4, pppoe_discovery, pppoe_session, tcp, udp,
     wrong_checksum,
+};
+pub use frames_v6::{
+    assert_checksums6, echo6, extended, icmpv6, ipv6, tcp6, udp6, wrong_checksum6,
 };
 pub use world::{Spec, World};

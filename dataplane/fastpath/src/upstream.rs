@@ -20,7 +20,7 @@ use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
     classify, decap, destination, encap, filter, fragment, gateway, icmp_reply, mss, nat44, policy,
-    punt_limit, route, session, source_check, ttl, usual,
+    punt_limit, route, session, source_check, ttl, usual, v6,
 };
 
 /// The facts of one frame.
@@ -133,6 +133,9 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Frame) -> Step<()> 
         (frame.flow_defect, frame.flow) = (None, usual.flow);
         return Ok(());
     }
+    if v6::upstream::is_ours(buf) {
+        return stages.set_aside(frame.at);
+    }
     parse_any(stages, buf, port, access_index, frame)
 }
 
@@ -146,7 +149,7 @@ fn parse_any<B: PacketBuf>(
     access_index: u8,
     frame: &mut Frame,
 ) -> Step<()> {
-    let (link, rest) = classify::access(buf, port)?;
+    let (link, rest) = classify::access(buf, port, stages.ports.vlans(frame.port))?;
     let (ppp, l3) = decap::session(&link, rest)?;
     frame.slot = SlotIndex::new(access_index, ppp.session_id);
     stages.shm.reader().prefetch_session(frame.slot);
@@ -201,7 +204,7 @@ fn check<B: PacketBuf>(
     }
     // Network protocols are data; whatever else PPP carries is the control plane's, to answer or to reject.
     let generation = session.generation();
-    if !matches!(frame.protocol, protocol::IPV4 | protocol::IPV6) {
+    if frame.protocol != protocol::IPV4 {
         return Err(punt_limit::ppp(stages, slot, generation));
     }
     session::open(&session)?;
@@ -213,16 +216,14 @@ fn check<B: PacketBuf>(
     let policy = policy::of(stages.shm.reader(), &session)?;
     source_check::upstream(&stages.ranges, &session, &policy, packet)?;
     filter::upstream(&stages.filters, &policy, packet, buf.data())?;
-    let gateway = session.gateway_ip();
-    if packet.dst == gateway {
+    if packet.dst == session.gateway_ip() {
         return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port, &policy);
     }
     destination::upstream(&stages.ranges, packet.dst)?;
     if ttl::left(packet).is_err() {
         let (error, reason) = (Error::TimeExceeded, Counter::TtlExpired);
-        let at = (slot, gateway);
         return Err(icmp_reply::to_subscriber(
-            stages, buf, packet, at, error, reason,
+            stages, buf, packet, slot, error, reason,
         ));
     }
     stages.nat.table.prefetch(frame.home);
@@ -268,7 +269,7 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
     if is_oversized && packet.dont_fragment() {
         let error = Error::FragmentationNeeded { mtu: egress.mtu };
         let reason = Counter::PacketTooBig;
-        return Err(icmp_reply::to_session(
+        return Err(icmp_reply::to_subscriber(
             stages, buf, packet, *slot, error, reason,
         ));
     }
@@ -320,7 +321,7 @@ fn unroutable<B: PacketBuf>(
 ) -> Verdict {
     match why {
         Verdict::Drop(reason @ (Counter::NoRoute | Counter::RouteBlackhole)) => {
-            icmp_reply::to_session(stages, buf, packet, slot, Error::NetUnreachable, reason)
+            icmp_reply::to_subscriber(stages, buf, packet, slot, Error::NetUnreachable, reason)
         }
         other => other,
     }

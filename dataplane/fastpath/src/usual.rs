@@ -217,7 +217,8 @@ mod tests {
 
     fn session_by_parsers(frame: &[u8]) -> Option<SessionPacket> {
         let buf = TestBuf::new(0, frame);
-        let (link, rest) = classify::access(&buf, &port(PortRole::Access { index: 0 })).ok()?;
+        let (link, rest) =
+            classify::access(&buf, &port(PortRole::Access { index: 0 }), &[]).ok()?;
         let (ppp, l3) = decap::session(&link, rest).ok()?;
         if ppp.protocol != pppoe::protocol::IPV4 {
             return None;

@@ -1,5 +1,7 @@
 //! One worker's fast path.
 
+use std::cell::Cell;
+
 use bng_shm::{Counter, Meter, Worker};
 
 use crate::buffer::{BURST, PacketBuf};
@@ -12,14 +14,17 @@ use crate::nat44::Nat;
 use crate::ports::{Port, Ports};
 use crate::rate::RateLimit;
 use crate::resolve::Resolver;
-use crate::verdict::{Origin, Verdict};
-use crate::{downstream, punt_limit, upstream};
+use crate::verdict::{Origin, Step, Verdict, drop};
+use crate::vlans::VlanRange;
+use crate::{downstream, punt_limit, upstream, v6};
 
 /// What a worker is started with.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// All ports, by index, as in the configuration.
     pub ports: Vec<Port>,
+    /// VLANs served on each port, by its index; every VLAN where there are none or the index is missing.
+    pub vlans: Vec<Vec<VlanRange>>,
     /// NAT mappings this worker has room for. Memory: 32 bytes each, rounded up to a power of two.
     pub nat_mappings: u32,
     /// Timers of NAT mappings.
@@ -42,6 +47,7 @@ pub struct FastPath {
     stages: Stages,
     upstream: Box<[upstream::Frame; BURST]>,
     downstream: Box<[downstream::Arrival; BURST]>,
+    ipv6: v6::Facts,
 }
 
 /// What the stages work with.
@@ -58,7 +64,23 @@ pub(crate) struct Stages {
     pub(crate) icmp_limit: RateLimit,
     pub(crate) now_ms: u64,
     pub(crate) now_ns: u64,
+    /// Packets of the burst in hand that the IPv4 passes have set aside as IPv6, one bit each.
+    pub(crate) aside: Cell<u32>,
 }
+
+impl Stages {
+    /// Leaves the packet at place `at` of the burst to the IPv6 passes. Its verdict is theirs to write.
+    #[inline]
+    pub(crate) fn set_aside<T>(&self, at: u8) -> Step<T> {
+        self.aside.set(self.aside.get() | 1 << (at & 31));
+        drop(Counter::Ipv6Header)
+    }
+}
+
+const _: () = assert!(
+    BURST == u32::BITS as usize,
+    "one bit of `aside` for each packet"
+);
 
 impl FastPath {
     /// Takes over the worker's side of the shared memory and recovers the NAT mappings of its sessions from there.
@@ -81,7 +103,7 @@ impl FastPath {
         shm.set_nat_mappings(nat.table.len());
         let stages = Stages {
             shm,
-            ports: Ports::new(&settings.ports),
+            ports: Ports::new(&settings.ports, &settings.vlans),
             ranges,
             nat,
             echo_limit: RateLimit::new(settings.echo_per_second, now_ms),
@@ -91,11 +113,13 @@ impl FastPath {
             icmp_limit: RateLimit::new(settings.icmp_errors_per_second, now_ms),
             now_ms,
             now_ns: now_ms * 1_000_000,
+            aside: Cell::new(0),
         };
         Self {
             stages,
             upstream: Box::new([upstream::Frame::EMPTY; BURST]),
             downstream: Box::new([downstream::Arrival::EMPTY; BURST]),
+            ipv6: v6::Facts::default(),
         }
     }
 
@@ -140,6 +164,8 @@ impl FastPath {
                 &mut burst,
                 origin,
             );
+            let forwarded = forwarded
+                + v6::upstream::run(&mut self.stages, &mut self.ipv6, fib, &mut burst, origin);
             self.settle(Counter::ForwardedUpstream, forwarded, burst.verdicts);
         }
     }
@@ -154,6 +180,8 @@ impl FastPath {
         for mut burst in bursts(bufs, verdicts) {
             let forwarded =
                 downstream::run(&mut self.stages, &mut self.downstream, &mut burst, origin);
+            let forwarded = forwarded
+                + v6::downstream::run(&mut self.stages, &mut self.ipv6, &mut burst, origin);
             self.settle(Counter::ForwardedDownstream, forwarded, burst.verdicts);
         }
     }
@@ -170,6 +198,12 @@ impl FastPath {
                 self.stages.shm.count(*reason, 1);
             }
         }
+    }
+
+    /// What the benchmark's plain-IP path works with.
+    #[cfg(feature = "bench")]
+    pub(crate) fn stages(&mut self) -> &mut Stages {
+        &mut self.stages
     }
 
     /// The worker's side of the shared memory.

@@ -3,7 +3,9 @@
 
 use bng_fastpath::testing::{Spec, TestBuf, World, echo, icmp_error, tcp, udp, wrong_checksum};
 use bng_fastpath::{Origin, PacketBuf, Verdict};
-use bng_shm::{Counter, Session};
+use bng_shm::{
+    Counter, Filter, FilterAction, FilterId, FilterRule, Policy, PolicyId, Rate, Session,
+};
 use bng_wire::ethernet::ethertype;
 use proptest::prelude::*;
 
@@ -53,6 +55,43 @@ fn seeds(world: &mut World) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         down.extend(answers.iter().map(|p| world.from_core(p).data().to_vec()));
     }
     (up, down)
+}
+
+/// Puts session 0 under a policy with everything in it, and a small MTU.
+fn restrict(world: &mut World) {
+    let rule = |protocol| FilterRule {
+        action: FilterAction::Drop,
+        protocol: Some(protocol),
+        remote: None,
+        remote_ports: Some((1, 1_000)),
+        local_ports: None,
+    };
+    let filter = Filter {
+        up: vec![rule(6)],
+        down: vec![rule(17)],
+        ..Filter::default()
+    };
+    let rate = Some(Rate {
+        kbps: 1,
+        burst_bytes: 1_000,
+    });
+    let policy = Policy {
+        up: rate,
+        down: rate,
+        source_check: false,
+        mss_clamp: true,
+        filter: Some(FilterId(0)),
+    };
+    let id = PolicyId(2);
+    world.publisher.publish_filters(&[filter]).unwrap();
+    world.publisher.write_policy(id, Some(&policy)).unwrap();
+    let session = Session {
+        policy: id,
+        mtu: 48,
+        ..world.session(0)
+    };
+    world.update(World::slot(0), session);
+    world.pass(1, 1);
 }
 
 /// The IPv4 packet of a frame that was forwarded, wherever it went.
@@ -110,10 +149,14 @@ proptest! {
 
     #[test]
     fn every_buffer_gets_one_verdict_and_what_is_forwarded_is_right(
-        frames in prop::collection::vec(any_frame(), 1..70), upstream: bool, handed_over: bool,
+        frames in prop::collection::vec(any_frame(), 1..70), upstream: bool, handed_over: bool, restricted: bool,
     ) {
-        let mut world = World::with_sessions(Spec { echo_per_second: 1_000, ..Spec::default() }, 1);
+        let spec = Spec { echo_per_second: 1_000, icmp_errors_per_second: 20, ..Spec::default() };
+        let mut world = World::with_sessions(spec, 1);
         let (up, down) = seeds(&mut world);
+        if restricted {
+            restrict(&mut world);
+        }
         let (seeds, port, l3) = if upstream { (&up, 0, 30) } else { (&down, 2, 14) };
         let bufs: Vec<_> =
             frames.iter().map(|frame| TestBuf::new(port, &build(seeds, frame, l3))).collect();
@@ -129,7 +172,8 @@ proptest! {
             match verdict {
                 Verdict::Forward { port } => {
                     forwards += 1;
-                    prop_assert!(*port == 0 || (*port == 2 && upstream));
+                    // An error goes back where its cause came from.
+                    prop_assert!(*port == 0 || *port == 2);
                     let packet = inner(buf.data());
                     // Checksums are as right as they came: what was wrong inside stays wrong, never the reverse.
                     prop_assert!(wrong_checksum(packet).is_none() || wrong_checksum(inner(was.data())).is_some());
@@ -147,23 +191,31 @@ proptest! {
                     prop_assert!(!upstream && *port == 2);
                     prop_assert_eq!(buf, was);
                 }
-                Verdict::Fragment { .. } => prop_assert!(false, "no frame is that long"),
+                Verdict::Fragment { port, mtu } => {
+                    prop_assert!(restricted && !upstream && *port == 0);
+                    forwards += 1;
+                    for piece in world.fragments(0, *mtu, buf.clone(), 8) {
+                        let packet = bng_wire::ipv4::parse(inner(piece.data())).unwrap();
+                        prop_assert!(packet.total_len <= usize::from(*mtu));
+                    }
+                }
                 Verdict::HandOver { .. } => prop_assert!(false, "there is one worker"),
             }
         }
         let grown = |wanted: fn(Counter) -> bool| total_of(&after, wanted) - total_of(&before, wanted);
-        prop_assert_eq!(grown(Counter::is_drop), drops);
+        let errors = grown(|c| c == Counter::IcmpErrorSent);
+        prop_assert_eq!(grown(Counter::is_drop), drops + errors);
         let forwarded = grown(|c| {
             matches!(c, Counter::ForwardedUpstream | Counter::ForwardedDownstream | Counter::EchoAnswered)
         });
-        prop_assert_eq!(forwarded, forwards);
+        prop_assert_eq!(forwarded + errors, forwards);
         let stats = world.publisher.session_stats(World::slot(0)).unwrap();
         let moved = if upstream {
             stats.up_packets - stats_before.up_packets
         } else {
             stats.down_packets - stats_before.down_packets
         };
-        prop_assert_eq!(moved, forwards);
+        prop_assert_eq!(moved, forwarded);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 
 mod support;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bng_fastpath::testing::{
-    Spec, TestBuf, World, assert_checksums, echo, ethernet, icmp_error, ipv4, pppoe_session, tcp,
-    udp,
+    Spec, TestBuf, World, assert_checksums, echo, echo6, ethernet, icmp_error, ipv4, pppoe_session,
+    tcp, udp,
 };
 use bng_fastpath::{Origin, PacketBuf, Verdict};
 use bng_shm::{Counter, Session, SessionState, SlotIndex, Vlans};
@@ -241,10 +241,12 @@ fn what_is_not_for_subscribers_is_the_kernels_unchanged() {
         f.extend(&ours);
         f
     };
+    let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    let ipv6_packet = echo6(link_local, link_local);
     let frames = [
         ethernet(MacAddr::BROADCAST, peer, ethertype::ARP, &[0; 28]),
         ethernet(own, peer, ethertype::ARP, &[0; 28]),
-        ethernet(own, peer, ethertype::IPV6, &[0x60; 40]),
+        ethernet(own, peer, ethertype::IPV6, &ipv6_packet),
         ethernet(
             MacAddr([1, 0, 0x5e, 0, 0, 5]),
             peer,

@@ -29,6 +29,24 @@ fn good_packet() -> Vec<u8> {
 }
 
 #[test]
+fn a_priority_tag_is_no_vlan() {
+    let mut world = World::new(Spec::default());
+    let untagged = Session {
+        vlans: Vlans::default(),
+        ..world.session(0)
+    };
+    let session = world.publish(SLOT, untagged);
+    let vlans = Vlans {
+        s_vlan: Some(0),
+        ..session.vlans
+    };
+    let sent = Session { vlans, ..session };
+    let buf = World::from_subscriber(SLOT, &sent, &good_packet());
+    let (verdict, _) = world.upstream(0, vec![buf], Origin::Port).remove(0);
+    assert_eq!(verdict, Verdict::Forward { port: 2 });
+}
+
+#[test]
 fn a_packet_leaves_translated_with_a_plain_ethernet_header_and_right_checksums() {
     let tagged = |vlans| move |session: Session| Session { vlans, ..session };
     let none = Vlans::default();
@@ -38,7 +56,7 @@ fn a_packet_leaves_translated_with_a_plain_ethernet_header_and_right_checksums()
     };
     let two = Vlans {
         s_vlan: Some(7),
-        c_vlan: Some(0),
+        c_vlan: Some(9),
         outer_is_88a8: true,
     };
     for vlans in [none, one, two] {

@@ -9,7 +9,7 @@ use bng_fastpath::testing::{
 };
 use bng_shm::{Counter, Session, SlotIndex, Vlans};
 use bng_wire::ethernet::ethertype;
-use bng_wire::pppoe::{code, protocol};
+use bng_wire::pppoe::code;
 use bng_wire::{MacAddr, VlanStack};
 use support::{Way, edited, expect_drop};
 
@@ -358,14 +358,6 @@ fn every_defect_of_the_packet_has_its_own_reason() {
         &World::from_subscriber(SLOT, &session, &big),
         Counter::PacketTooBig,
     );
-    let ipv6 = World::ppp_frame(SLOT, &session, protocol::IPV6, &[0x60; 40]);
-    expect_drop(
-        "IPv6",
-        &mut world,
-        Way::Up,
-        &ipv6,
-        Counter::PppProtocolUnsupported,
-    );
 }
 
 #[test]
@@ -431,29 +423,14 @@ fn a_frame_of_no_session_or_with_a_wrong_identity_is_unknown() {
     for (name, buf) in &cases {
         expect_drop(name, &mut world, Way::Up, buf, Counter::SessionUnknown);
     }
-    let priority = Vlans {
-        c_vlan: None,
-        s_vlan: None,
-        ..vlans
-    };
-    world.update(SLOT, with(priority));
-    let zero_tag = with(Vlans {
-        s_vlan: Some(0),
-        ..priority
-    });
-    expect_drop(
-        "priority tag",
-        &mut world,
-        Way::Up,
-        &frame(&zero_tag, SLOT),
-        Counter::SessionUnknown,
-    );
+    let untagged = Vlans::default();
+    world.update(SLOT, with(untagged));
     world.publisher.withdraw_session(SLOT).unwrap();
     expect_drop(
         "withdrawn",
         &mut world,
         Way::Up,
-        &frame(&with(priority), SLOT),
+        &frame(&with(untagged), SLOT),
         Counter::SessionUnknown,
     );
     world.publisher.free_session(SLOT).unwrap();
@@ -461,7 +438,7 @@ fn a_frame_of_no_session_or_with_a_wrong_identity_is_unknown() {
         "freed",
         &mut world,
         Way::Up,
-        &frame(&with(priority), SLOT),
+        &frame(&with(untagged), SLOT),
         Counter::SessionUnknown,
     );
 }

@@ -16,6 +16,8 @@ impl Errno {
     pub const NOENT: Errno = Errno(2);
     /// `EFAULT`: bad address; from `rte_dev_probe`, a name that means nothing.
     pub const FAULT: Errno = Errno(14);
+    /// `ENOMEM`: no memory.
+    pub const NOMEM: Errno = Errno(12);
     /// `EEXIST`: an object of this name exists.
     pub const EXIST: Errno = Errno(17);
     /// `ENODEV`: no such device.
@@ -24,6 +26,10 @@ impl Errno {
     pub const INVAL: Errno = Errno(22);
     /// `ENOSPC`: a table is full.
     pub const NOSPC: Errno = Errno(28);
+    /// `ENAMETOOLONG`: a name is too long.
+    pub const NAMETOOLONG: Errno = Errno(36);
+    /// `EPROTO`: this DPDK is not laid out as expected.
+    pub const PROTO: Errno = Errno(71);
     /// `ENOTSUP`: the device or its driver cannot do this.
     pub const NOTSUP: Errno = Errno(95);
 
@@ -171,6 +177,16 @@ pub enum Error {
         next_hop: u64,
         /// The largest value.
         max: u64,
+    },
+    /// EAL's memory does not hold a FIB.
+    #[error("FIB {fib} of {routes} routes does not fit EAL's memory: it needs about {mib} MiB")]
+    FibMemory {
+        /// FIB name.
+        fib: String,
+        /// Routes it was to hold.
+        routes: u32,
+        /// MiB it needs.
+        mib: u64,
     },
     /// Any other DPDK function that failed.
     #[error("{function} failed for {object}: {errno}")]

@@ -1,4 +1,4 @@
-//! Safe DPDK for one poll-mode process: EAL, ports and their queues, mempools, mbufs, rings and the IPv4 FIB.
+//! Safe DPDK for one poll-mode process: EAL, ports and their queues, mempools, mbufs, rings, FIBs and flow rules.
 //!
 //! ```no_run
 //! use arrayvec::ArrayVec;
@@ -62,7 +62,10 @@ pub use burst::Burst;
 pub use eal::{Eal, tsc, version};
 pub use eal_args::{EalArgs, Memory};
 pub use error::{Errno, Error};
-pub use fib::{Fib4Config, Fib4Reader, Fib4Writer, NextHopSize, fib4};
+pub use fib::{
+    Family, Fib4Reader, Fib4Writer, Fib6Reader, Fib6Writer, FibConfig, FibReader, FibWriter,
+    NextHopSize, V4, V6, fib,
+};
 pub use flags::{RssTypes, RxOffloads, TxOffloads, ol_flags};
 pub use mac::{MacAddr, ParseMacError};
 pub use mbuf::{Mbuf, RxChecksum, Segments, TxLengths};

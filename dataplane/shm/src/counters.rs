@@ -108,6 +108,7 @@ counters! {
         IdleLoops = "idle_loops", "Poll loops that found nothing.";
         BusyCycles = "busy_cycles", "Time-stamp counter ticks spent in poll loops that found something.";
         IdleCycles = "idle_cycles", "Time-stamp counter ticks spent in poll loops that found nothing, back-off included.";
+        LateWake = "late_wake", "Sleeps of the host path that ended by their time limit (10 ms) though there was work: a wake-up was missed.";
         IcmpErrorLimited = "icmp_error_limited", "ICMP errors not sent because of the rate limit; the packet they would have answered is counted under its own reason.";
     }
     /// Frames dropped, by reason.
@@ -141,9 +142,9 @@ counters! {
         L4Truncated = "l4_truncated", "Shorter than its TCP, UDP or ICMP header.";
         UdpLength = "udp_length", "UDP length does not fit the IP payload.";
         IcmpChecksum = "icmp_checksum", "ICMP checksum is wrong, where the gateway answers or translates the message.";
-        SourceSpoofed = "source_spoofed", "Source address is not one of the session's.";
+        SourceSpoofed = "source_spoofed", "Source address is not one of the session's; on a core port: is one of our pools' or no host's.";
         DestinationInvalid = "destination_invalid", "Destination is multicast, broadcast, loopback, unspecified, link-local or reserved.";
-        DestinationGateway = "destination_gateway", "Packet to the gateway's own address other than an ICMP echo request.";
+        DestinationGateway = "destination_gateway", "Packet from a subscriber to one of the gateway's own addresses, other than an ICMP echo request to the one on its session.";
         DestinationSubscriber = "destination_subscriber", "Packet to a subscriber's or a NAT pool's address from a side it must not come from.";
         NoPolicy = "no_policy", "The session's policy or filter is absent: nothing passes.";
         PolicerUpstream = "policer_upstream", "Packet from a subscriber beyond the committed rate and burst.";

@@ -1,5 +1,8 @@
 //! What travels in the rings: punted frames (worker to control), injected frames (control to worker)
 //! and events (worker to control).
+//!
+//! INV-INJECT-1: control injects a frame before it publishes the state that lets data follow the frame, and the worker
+//! sends what was injected before it sends a packet that such a state let through (HZ-05 R4).
 
 use crate::bell::Bell;
 use crate::layout::{EVENT_WORDS, EventSlot, FRAME_MAX, FRAME_WORDS, FrameSlot};

@@ -113,7 +113,8 @@ impl Capacities {
             framed_prefixes: 0,
             routes: 65_536,
             routes6: 65_536,
-            next_hops: 65_536,
+            // As many as entries of two bytes can tell apart in the DPDK FIBs.
+            next_hops: 32_768,
         }
     }
 
@@ -183,6 +184,8 @@ pub(crate) struct Header {
     pub(crate) filters_version: AtomicU64,
     pub(crate) routes6_version: AtomicU64,
     pub(crate) routes6_applied: AtomicU64,
+    /// Routes of the version applied that found no room in the FIB: IPv4, IPv6.
+    pub(crate) routes_refused: [AtomicU32; 2],
     /// Packet buffers of the dataplane, all and in use, stored about once a second.
     pub(crate) mbufs: [AtomicU32; 2],
 }
@@ -210,6 +213,7 @@ shared!(
         filters_version,
         routes6_version,
         routes6_applied,
+        routes_refused,
         mbufs,
     }
 );

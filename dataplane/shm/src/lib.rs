@@ -10,7 +10,7 @@
 //! Writing a table from the dataplane side does not compile: the methods are not there.
 //!
 //! Invariants named here and referred to at both ends: INV-SLOT-1 (`slot`), INV-RING-1 and
-//! INV-RING-2 (`ring`), INV-EPOCH-1 (`epoch`), INV-POLICY-1 (`policy`).
+//! INV-RING-2 (`ring`), INV-EPOCH-1 (`epoch`), INV-POLICY-1 (`policy`), INV-INJECT-1 (`frames`).
 //!
 //! Nothing read from the mapping is trusted: indices are checked, enumerations have a "none of ours"
 //! answer, and sizes come from this process's own configuration.

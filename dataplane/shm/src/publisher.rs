@@ -255,6 +255,13 @@ impl Publisher {
                 == header.routes6_version.load(Ordering::Relaxed)
     }
 
+    /// Routes of the version applied that found no room in the dataplane's FIBs: IPv4 and IPv6.
+    #[must_use]
+    pub fn routes_refused(&self) -> [u32; 2] {
+        let refused = &self.tables.header[0].routes_refused;
+        std::array::from_fn(|family| refused[family].load(Ordering::Relaxed))
+    }
+
     // ---- rings ----------------------------------------------------------------------------------
 
     /// Takes a punted frame of worker `worker`; the bytes go into `buffer`.
@@ -282,7 +289,8 @@ impl Publisher {
     }
 
     /// Gives a frame to worker `worker` to send; false when its ring is full: keep the frame and try
-    /// again (HZ-15 R3).
+    /// again (HZ-15 R3). A frame that must come before a session's data is injected before the state that lets data
+    /// through is published (INV-INJECT-1).
     ///
     /// # Errors
     /// The frame is longer than a slot.
@@ -492,9 +500,12 @@ mod tests {
             .refresh_routes(0, &mut Vec::new())
             .unwrap();
         dataplane.routes_applied(version);
+        dataplane.routes_refused(0, 3);
         assert!(publisher.routes_in_fib());
+        assert_eq!(publisher.routes_refused(), [0, 3]);
         let tables = publisher.tables.clone();
         let _restarted = Dataplane::over(tables, Capacities::SMALL, Presence::alone(), None);
         assert!(!publisher.routes_in_fib());
+        assert_eq!(publisher.routes_refused(), [0, 0]);
     }
 }

@@ -73,14 +73,19 @@ pub struct Record {
     pub delegated_length: u8,
     /// Bit 0: IPCP is open. Bit 1: IPv6CP is open.
     pub open: u8,
+    /// 1 when an operator has given the session another policy than the configuration; the entry names it.
+    pub policy_by_operator: u8,
     /// Authenticated name.
     pub user: [u8; NAME_MAX],
     /// Agent-Circuit-Id.
     pub circuit_id: [u8; LINE_ID_MAX],
     /// Agent-Remote-Id.
     pub remote_id: [u8; LINE_ID_MAX],
+    /// Tag of the name of that policy's filter (a hash of control's own), zero for none: the position of a filter may
+    /// change with the configuration.
+    pub filter_tag: [u8; 4],
     /// Space for later versions of the contract.
-    pub spare: [u8; 6],
+    pub spare: [u8; 1],
 }
 
 // The bytes left of a record's last cache line, so that sessions do not share one.

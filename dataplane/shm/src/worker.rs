@@ -69,6 +69,9 @@ impl Dataplane {
         tables.header[0].routes_applied.store(0, Ordering::Release);
         tables.header[0].routes6_applied.store(0, Ordering::Release);
         tables.header[0].dataplane.announce();
+        for refused in &tables.header[0].routes_refused {
+            refused.store(0, Ordering::Relaxed);
+        }
         let workers_taken = vec![false; capacities.workers as usize];
         Self {
             tables,
@@ -146,6 +149,15 @@ impl Dataplane {
             .dataplane
             .heartbeat_ms
             .store(monotonic_ms(), Ordering::Relaxed);
+    }
+
+    /// Tells how many of the routes applied found no room in the FIBs, IPv4 and IPv6. Their packets take the next less
+    /// specific route, or none.
+    pub fn routes_refused(&self, routes: u32, routes6: u32) {
+        let refused = &self.tables.header[0].routes_refused;
+        for (word, count) in refused.iter().zip([routes, routes6]) {
+            word.store(count, Ordering::Relaxed);
+        }
     }
 
     /// Tells that the routes of this version are in the FIB.
@@ -466,5 +478,28 @@ impl HostSide {
             &self.reader.tables.workers[at].counters.0[counter.index()],
             by,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_longer_than_a_slot_is_refused_by_name_and_one_as_long_is_not() {
+        let (mut dataplane, _publisher) = Dataplane::in_process(Capacities::SMALL).unwrap();
+        let mut worker = dataplane.worker(0).unwrap();
+        let meta = FrameMeta {
+            port: 0,
+            class: PuntClass::Ppp,
+            session: None,
+        };
+        let frame = [0; FRAME_MAX + 1];
+        assert_eq!(worker.punt(&meta, 0, &frame), Err(Counter::PuntTooLong));
+        assert_eq!(worker.punt(&meta, 0, &frame[..FRAME_MAX]), Ok(()));
+        let empty = |worker: &mut Worker| worker.punt(&meta, 0, &[]);
+        let taken = (0..FRAME_RING_SLOTS).filter(|_| empty(&mut worker).is_ok());
+        assert_eq!(taken.count(), FRAME_RING_SLOTS - 1);
+        assert_eq!(empty(&mut worker), Err(Counter::PuntRingFull));
     }
 }

@@ -4,6 +4,7 @@ use core::net::Ipv6Addr;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::checksum::Sum;
 use crate::ipv6::{self, IPV6_LEN, MIN_MTU, NewIpv6, next_header};
 use crate::{U16, U32};
 
@@ -111,34 +112,38 @@ pub struct Icmpv6Error {
     pub value: u32,
 }
 
-/// Makes an error in place: `packet` is [`ERROR_LEN`] bytes of any content and what it quotes. Hop limit 64.
+/// IPv6 and ICMPv6 header of an error that quotes `quote`. Hop limit 64.
 ///
-/// Returns `None`, writing nothing or a part, when `packet` is shorter than [`ERROR_LEN`] or longer than a packet may be.
+/// Returns `None` when the packet would exceed 65,535 bytes of payload.
 #[must_use]
-pub fn write_error(
-    packet: &mut [u8],
+pub fn error_head(
     src: Ipv6Addr,
     dst: Ipv6Addr,
     error: Icmpv6Error,
-) -> Option<()> {
+    quote: &[u8],
+) -> Option<[u8; ERROR_LEN]> {
+    let mut head = [0; ERROR_LEN];
     let fields = NewIpv6 {
         src,
         dst,
         next_header: next_header::ICMPV6,
         hop_limit: 64,
     };
-    let payload_len = packet.len().checked_sub(IPV6_LEN)?;
-    let at = ipv6::write(packet, &fields, payload_len)?;
-    let message = packet.get_mut(at..)?;
-    let (icmp, _) = Icmpv6Hdr::mut_from_prefix(message).ok()?;
+    let message_len = ICMPV6_LEN.checked_add(quote.len())?;
+    let at = ipv6::write(&mut head, &fields, message_len)?;
+    let (icmp, _) = Icmpv6Hdr::mut_from_prefix(head.get_mut(at..)?).ok()?;
     *icmp = Icmpv6Hdr {
         icmp_type: error.icmp_type,
         code: error.code,
         checksum: U16::ZERO,
         value: U32::new(error.value),
     };
-    let check = checksum(src, dst, message);
-    let (icmp, _) = Icmpv6Hdr::mut_from_prefix(message).ok()?;
+    let check = Sum::new()
+        // It fits 16 bits.
+        .pseudo_ipv6(src, dst, next_header::ICMPV6, message_len as u32)
+        .bytes(icmp.as_bytes())
+        .bytes(quote)
+        .finish();
     icmp.checksum.set(check);
-    Some(())
+    Some(head)
 }

@@ -3,7 +3,7 @@
 
 use std::net::Ipv6Addr;
 
-use bng_wire::icmpv6::{self, ERROR_LEN, icmpv6_type};
+use bng_wire::icmpv6::{self, icmpv6_type};
 use bng_wire::ipv6::{self, MAX_EXTENSIONS, NewIpv6, next_header};
 use bng_wire::{ExtensionError, Icmpv6Error, Ipv6Error, Upper};
 use etherparse::{Icmpv6Slice, Ipv6Header, Ipv6Slice};
@@ -176,10 +176,9 @@ proptest! {
         quote in prop::collection::vec(any::<u8>(), 0..1_232), src: u128, dst: u128, mtu in 1_280u32..9_000,
     ) {
         let (src, dst) = (Ipv6Addr::from_bits(src), Ipv6Addr::from_bits(dst));
-        let mut bytes = vec![0xee; ERROR_LEN];
-        bytes.extend(&quote);
         let error = Icmpv6Error { icmp_type: icmpv6_type::PACKET_TOO_BIG, code: 0, value: mtu };
-        prop_assert!(icmpv6::write_error(&mut bytes, src, dst, error).is_some());
+        let head = icmpv6::error_head(src, dst, error, &quote).unwrap();
+        let bytes = [&head[..], &quote].concat();
         let (header, message) = Ipv6Header::from_slice(&bytes).unwrap();
         prop_assert_eq!(usize::from(header.payload_length), message.len());
         prop_assert_eq!((header.source, header.destination), (src.octets(), dst.octets()));

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 /// Frames in each ring between a worker and the host thread.
-pub const HOST_RING: u32 = 1_024;
+pub const HOST_RING: u32 = bng_config::RING_FRAMES;
 /// Frames read from a twin in one go.
 const READ_BURST: usize = 32;
 /// Longest sleep: bounds the harm of a wake-up that was missed.
@@ -59,6 +59,52 @@ impl HostBell {
     }
 }
 
+/// Room the ring to a worker must have before the host thread goes on: waking it for every frame would cost more than the
+/// frames (HZ-16 R1).
+const ROOM: usize = {
+    let half = HOST_RING as usize / 2;
+    if half < 64 { half } else { 64 }
+};
+
+/// Tells the host thread that a full ring to a worker has room again, once per stop.
+#[derive(Debug, Default)]
+pub struct Room {
+    wanted: AtomicBool,
+}
+
+impl Room {
+    /// For the worker, after it took frames out.
+    #[inline]
+    pub fn made(&self, ring: &Consumer, bell: &HostBell) {
+        // HZ-18: either the host thread sees the room or this sees its wish.
+        fence(Ordering::SeqCst);
+        if self.is_wake(ring.free()) {
+            bell.ring();
+        }
+    }
+
+    /// Whether so much room ends the wait; the wish is granted once.
+    #[inline]
+    fn is_wake(&self, free: usize) -> bool {
+        free >= ROOM
+            && self.wanted.load(Ordering::Relaxed)
+            && self.wanted.swap(false, Ordering::Relaxed)
+    }
+
+    /// For the host thread: whether it has to wait. From now on the worker knows.
+    fn must_wait(&self, free: impl Fn() -> usize) -> bool {
+        if free() < ROOM {
+            self.wanted.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            if free() < ROOM {
+                return true;
+            }
+        }
+        self.wanted.store(false, Ordering::Relaxed);
+        false
+    }
+}
+
 /// The kernel's side of a core port.
 pub struct Twin {
     /// Index of the port.
@@ -68,6 +114,7 @@ pub struct Twin {
     device: SyncDevice,
     /// To the worker that sends on the port.
     out: Producer,
+    room: Arc<Room>,
 }
 
 /// What is wrong with a twin.
@@ -110,7 +157,12 @@ impl Twin {
     ///
     /// # Errors
     /// The name is taken by another kind of interface, or the process may not make interfaces.
-    pub fn create(index: u8, port: &mut LivePort, out: Producer) -> Result<Self, TwinError> {
+    pub fn create(
+        index: u8,
+        port: &mut LivePort,
+        out: Producer,
+        room: Arc<Room>,
+    ) -> Result<Self, TwinError> {
         let failed = |source| TwinError::Create {
             port: port.name.clone(),
             advice: advice(&source),
@@ -130,6 +182,7 @@ impl Twin {
             name: port.name.clone(),
             device,
             out,
+            room,
         })
     }
 }
@@ -269,20 +322,77 @@ impl Host {
     fn sleep(&self, watch: Watch) {
         self.bell.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if self.from_workers.iter().all(|ring| ring.count() == 0) {
-            let mut fds = vec![PollFd::new(&self.bell.event, PollFlags::IN)];
-            let twins = self.twins.iter();
-            for twin in twins.filter(|twin| watch == Watch::BellAndTwins && twin.out.free() > 0) {
+        if self.has_frames() {
+            self.bell.asleep.store(false, Ordering::Relaxed);
+            return;
+        }
+        let mut fds = vec![PollFd::new(&self.bell.event, PollFlags::IN)];
+        let mut full = Vec::new();
+        for twin in &self.twins {
+            if twin.room.must_wait(|| twin.out.free()) {
+                full.push(twin);
+            } else if watch == Watch::BellAndTwins {
                 fds.push(PollFd::from_borrowed_fd(twin.device.as_fd(), PollFlags::IN));
             }
-            let limit = Timespec {
-                tv_sec: 0,
-                tv_nsec: SLEEP.subsec_nanos().into(),
-            };
-            // Interrupted or timed out: the loop looks at everything again.
-            let _ = poll(&mut fds, Some(&limit));
-            self.bell.drain();
         }
-        self.bell.asleep.store(false, Ordering::Relaxed);
+        let limit = Timespec {
+            tv_sec: 0,
+            tv_nsec: SLEEP.subsec_nanos().into(),
+        };
+        // Interrupted or timed out: the loop looks at everything again.
+        let timed_out = matches!(poll(&mut fds, Some(&limit)), Ok(0));
+        let rung = !self.bell.asleep.swap(false, Ordering::Relaxed);
+        self.bell.drain();
+        // HZ-18 R2. A worker that is about to ring is not late.
+        let missed = self.has_frames() || full.iter().any(|twin| twin.out.free() >= ROOM);
+        if timed_out && !rung && missed {
+            self.shm.count(Counter::LateWake, 1);
+        }
+    }
+
+    fn has_frames(&self) -> bool {
+        self.from_workers.iter().any(|ring| ring.count() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// HZ-16 C(a): at every fill level and for every batch.
+    #[test]
+    fn a_stopped_thread_is_woken_once_and_not_before_there_is_room() {
+        let capacity = HOST_RING as usize;
+        for batch in 1..=READ_BURST {
+            let room = Room::default();
+            for start in [0, 1, ROOM - 1] {
+                let free = Cell::new(start);
+                assert!(room.must_wait(|| free.get()));
+                let mut woken = Vec::new();
+                while free.get() < capacity {
+                    free.set((free.get() + batch).min(capacity));
+                    if room.is_wake(free.get()) {
+                        woken.push(free.get());
+                    }
+                }
+                assert_eq!(woken.len(), 1, "batch {batch}");
+                assert!((ROOM..ROOM + batch).contains(&woken[0]), "{woken:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_that_finds_room_is_not_woken_for_it() {
+        let room = Room::default();
+        assert!(!room.must_wait(|| ROOM));
+        assert!(!room.is_wake(HOST_RING as usize));
+        // Room made between the two looks.
+        let looks = Cell::new(0);
+        let free = || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 1 { 0 } else { ROOM }
+        };
+        assert!(!room.must_wait(free));
     }
 }

@@ -1,15 +1,15 @@
 //! Start, housekeeping and stop of the process.
 
 use anyhow::{Context, Result, anyhow, bail};
-use bng_config::{Config, PortRole};
+use bng_config::{Config, OuterTpid, PortRole};
 use bng_dataplane::capacities::capacities;
 use bng_dataplane::dispatch::{HandOver, Outlets};
-use bng_dataplane::fib_mirror::{FibMirror, RteFib};
-use bng_dataplane::host::{HOST_RING, Host, HostBell, Twin, has_twin};
+use bng_dataplane::fib_mirror::FibMirrors;
+use bng_dataplane::host::{HOST_RING, Host, HostBell, Room, Twin, has_twin};
 use bng_dataplane::ports::{LivePort, bring_up, frame_room, is_pci};
 use bng_dataplane::tx::TxPort;
-use bng_dataplane::worker::{RxPort, WorkerError, WorkerSetup};
-use bng_fastpath::{NatTimers, Settings};
+use bng_dataplane::worker::{FromHost, RxPort, WorkerError, WorkerSetup};
+use bng_fastpath::{NatTimers, Settings, VlanRange};
 use bng_shm::{Dataplane, PortState};
 use rte_rs::{
     Consumer, Eal, EalArgs, HEADROOM, Memory, Mempool, MempoolConfig, Producer, Queues, RingConfig,
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// How often the main thread looks for new routes.
 const HOUSEKEEPING: Duration = Duration::from_millis(10);
 /// Frames in each ring between two workers.
-const HANDOVER_RING: u32 = 1_024;
+const HANDOVER_RING: u32 = bng_config::RING_FRAMES;
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(config: &Config) -> Result<()> {
@@ -46,12 +46,11 @@ pub(crate) fn run(config: &Config) -> Result<()> {
         "packet buffers do not fit: raise dataplane.eal.memory_mib or lower dataplane.mbufs",
     )?;
     let (mut ports, queues): (Vec<_>, Vec<_>) = bring_up(&eal, &pool, config)?.into_iter().unzip();
-    let (mut fib, routes) = FibMirror::new(&eal, capacities.routes)
-        .context("the FIB does not fit: raise dataplane.eal.memory_mib")?;
+    let mut fib = FibMirrors::new(&eal, &capacities)?;
 
     let stop = Arc::new(AtomicBool::new(false));
     let (threads, started) = start_threads(
-        config, &eal, &pool, &mut ports, queues, &routes, &mut shm, &stop,
+        config, &eal, &pool, &mut ports, queues, &fib, &mut shm, &stop,
     )?;
     // A worker that ends before it has started drops its end of the channel: then there is no answer.
     let outcome = if config
@@ -155,6 +154,7 @@ fn pool_config(config: &Config) -> MempoolConfig {
     let room = ports.map(|port| frame_room(&port.device, port.mtu)).max();
     MempoolConfig {
         data_room: room.unwrap_or(0).saturating_add(HEADROOM),
+        cache: bng_config::MBUF_CACHE.min(config.dataplane.mbufs / 4),
         ..MempoolConfig::new("mbufs", config.dataplane.mbufs)
     }
 }
@@ -205,7 +205,7 @@ fn start_threads(
     pool: &Mempool,
     ports: &mut [LivePort],
     queues: Vec<Queues>,
-    routes: &RteFib,
+    routes: &FibMirrors,
     shm: &mut Dataplane,
     stop: &Arc<AtomicBool>,
 ) -> Result<(Vec<Thread>, Receiver<()>)> {
@@ -242,12 +242,17 @@ fn start_threads(
     // Host path: a ring from each worker; for each twin a ring to the worker that sends on its port.
     let host_bell = HostBell::new().context("host path")?;
     let mut twins = Vec::new();
-    let mut from_host: Vec<Vec<(u8, Consumer)>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut from_host: Vec<Vec<FromHost>> = (0..workers).map(|_| Vec::new()).collect();
     for (index, port) in (0u8..).zip(ports.iter_mut()) {
         if has_twin(port) {
             let (put, take) = ring(eal, format!("host-in-{index}"), HOST_RING)?;
-            twins.push(Twin::create(index, port, put)?);
-            from_host[usize::from(index) % workers].push((index, take));
+            let room = Arc::new(Room::default());
+            twins.push(Twin::create(index, port, put, Arc::clone(&room))?);
+            from_host[usize::from(index) % workers].push(FromHost {
+                port: index,
+                ring: take,
+                room,
+            });
         }
     }
 
@@ -266,12 +271,14 @@ fn start_threads(
         from_workers.push(take);
         let mut rx = Vec::new();
         let mut tx = Vec::new();
-        for (port, (dealt, stage)) in (0u8..).zip(dealt.iter_mut().zip(&stage_ports)) {
+        let all = dealt.iter_mut().zip(&stage_ports);
+        for (port, ((dealt, stage), wanted)) in (0u8..).zip(all.zip(&config.dataplane.ports)) {
             let queues = std::mem::take(&mut dealt.rx[index]);
             rx.extend(queues.into_iter().map(|queue| RxPort {
                 port,
                 role: stage.role,
                 queue,
+                outer_tpid: wanted.outer_tpid.map(OuterTpid::ethertype),
             }));
             let queue = dealt.tx.pop().context("a transmit queue is missing")?;
             let is_access = matches!(stage.role, bng_fastpath::PortRole::Access { .. });
@@ -280,7 +287,7 @@ fn start_threads(
         loops.push(WorkerSetup {
             shm: worker,
             settings: settings(config, &stage_ports)?,
-            fib: routes.clone(),
+            fib: routes.lookup(),
             core: usize::from(config.dataplane.workers[index]),
             rx,
             taken_over,
@@ -339,6 +346,17 @@ const ECHO_PER_SECOND: u32 = 1_000;
 /// Requests to resolve a neighbour one worker makes per second.
 const RESOLVE_PER_SECOND: u32 = 100;
 
+/// The VLANs served on a port; none: all.
+fn served(port: &bng_config::Port) -> Vec<VlanRange> {
+    let entries = port.vlans.iter();
+    entries
+        .map(|entry| VlanRange {
+            s_vlan: entry.s_vlan.bounds(),
+            c_vlan: entry.c_vlan.bounds(),
+        })
+        .collect()
+}
+
 fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<Settings> {
     let timers = &config.nat.timers;
     let seconds = |s: u32| u16::try_from(s).unwrap_or(u16::MAX);
@@ -347,6 +365,7 @@ fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<Settings> {
     let workers = u32::try_from(config.dataplane.workers.len()).unwrap_or(u32::MAX);
     Ok(Settings {
         ports: ports.to_vec(),
+        vlans: config.dataplane.ports.iter().map(served).collect(),
         nat_mappings: config.nat.max_mappings.div_ceil(workers.max(1)),
         nat_timers: NatTimers {
             udp: seconds(timers.udp_s),
@@ -378,7 +397,7 @@ fn spawn(
 fn housekeep(
     signals: &UnixStream,
     shm: &Dataplane,
-    fib: &mut FibMirror,
+    fib: &mut FibMirrors,
     ports: &[LivePort],
     pool: &Mempool,
     threads: &[Thread],
@@ -395,9 +414,18 @@ fn housekeep(
         if matches!(poll(&mut fds, Some(&limit)), Ok(1)) {
             return Ok(());
         }
-        if let Some(version) = fib.refresh(&reader) {
+        let applied = fib.refresh(&reader);
+        if applied.v4.is_some() || applied.v6.is_some() {
+            let [refused, refused6] = fib.refused();
+            shm.routes_refused(refused, refused6);
+            let [routes, routes6] = fib.len();
+            tracing::debug!("{routes} IPv4 and {routes6} IPv6 routes in the FIBs");
+        }
+        if let Some(version) = applied.v4 {
             shm.routes_applied(version);
-            tracing::debug!("{} routes in the FIB", fib.len());
+        }
+        if let Some(version) = applied.v6 {
+            shm.routes6_applied(version);
         }
         if let Some(ended) = threads.iter().find(|thread| thread.is_finished()) {
             bail!("{} ended", ended.thread().name().unwrap_or("a thread"));

@@ -4,12 +4,14 @@ use crate::backoff::Backoff;
 use crate::dispatch::Outlets;
 use crate::fib_mirror::RteFib;
 use crate::frame::Frame;
-use crate::host::TwinError;
+use crate::host::{Room, TwinError};
 use bng_fastpath::{BURST, FastPath, Origin, PortRole, Settings, Verdict};
 use bng_shm::{
-    Counter, FRAME_MAX, InjectedFrame, SessionState, Take, Worker, monotonic_ms, monotonic_ns,
+    Counter, FRAME_MAX, FRAME_RING_SLOTS, InjectedFrame, SessionState, Take, Worker, monotonic_ms,
+    monotonic_ns,
 };
 use rte_rs::{Burst, Consumer, Eal, Mbuf, Mempool, RxQueue};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Shortest frame on Ethernet without its check sequence (IEEE 802.3).
@@ -28,6 +30,19 @@ pub struct RxPort {
     pub role: PortRole,
     /// The queue.
     pub queue: RxQueue,
+    /// TPID of the outer tag of every tagged frame, where the driver does not say.
+    pub outer_tpid: Option<u16>,
+}
+
+/// What the kernel sends on a core port, on its way through one worker.
+#[derive(Debug)]
+pub struct FromHost {
+    /// Index of the port to send on.
+    pub port: u8,
+    /// Frames from the host thread.
+    pub ring: Consumer,
+    /// The host thread's wish to be told of room.
+    pub room: Arc<Room>,
 }
 
 /// Everything one worker is started with.
@@ -44,8 +59,8 @@ pub struct WorkerSetup {
     pub rx: Vec<RxPort>,
     /// Rings from other workers.
     pub taken_over: Vec<Consumer>,
-    /// Rings from the host thread, with the core port to send on.
-    pub from_host: Vec<(u8, Consumer)>,
+    /// Rings from the host thread.
+    pub from_host: Vec<FromHost>,
     /// Ways out.
     pub out: Outlets,
     /// Buffers for injected frames.
@@ -104,6 +119,7 @@ impl WorkerSetup {
                 source,
             })?;
         self.shm.enter(u32::try_from(self.core).unwrap_or(u32::MAX));
+        self.shm.set_tsc_hz(eal.tsc_hz());
         let mut poller = Poller {
             roles: self.settings.ports.iter().map(|port| port.role).collect(),
             fast: FastPath::new(self.shm, &self.settings, monotonic_ms()),
@@ -113,6 +129,7 @@ impl WorkerSetup {
             from_host: self.from_host,
             out: self.out,
             pool: self.pool,
+            buffer: Box::new([0; FRAME_MAX]),
         };
         started();
         poller.run(Backoff::new(self.idle_backoff_us), stop);
@@ -129,22 +146,25 @@ struct Poller {
     roles: Vec<PortRole>,
     rx: Vec<RxPort>,
     taken_over: Vec<Consumer>,
-    from_host: Vec<(u8, Consumer)>,
+    from_host: Vec<FromHost>,
     out: Outlets,
     pool: Mempool,
+    /// The injected frame in hand.
+    buffer: Box<[u8; FRAME_MAX]>,
 }
 
 impl Poller {
     fn run(&mut self, mut backoff: Backoff, stop: &AtomicBool) {
         let mut heartbeat_ms = 0;
-        let mut buffer = Box::new([0u8; FRAME_MAX]);
+        let mut ticks = rte_rs::tsc();
         while !stop.load(Ordering::Relaxed) {
+            self.fib.follow();
             let now_ns = monotonic_ns();
             let now_ms = now_ns / 1_000_000;
             self.fast.poll(now_ns);
             let mut worked = self.receive(now_ms);
             worked |= self.take_over(now_ms);
-            worked |= self.inject(&mut buffer);
+            worked |= self.inject();
             worked |= self.send_for_host();
             let shm = self.fast.shm_mut();
             shm.count(Counter::Loops, 1);
@@ -155,14 +175,19 @@ impl Poller {
             }
             // INV-EPOCH-1: all bursts are dispatched and sent, nothing refers to a table any more.
             shm.quiescent();
-            if worked {
+            let spent = if worked {
                 backoff.busy();
+                Counter::BusyCycles
             } else {
                 shm.count(Counter::IdleLoops, 1);
                 if let Some(sleep) = backoff.idle() {
                     std::thread::sleep(sleep);
                 }
-            }
+                Counter::IdleCycles
+            };
+            let now = rte_rs::tsc();
+            shm.count(spent, now.wrapping_sub(ticks));
+            ticks = now;
         }
     }
 
@@ -170,7 +195,10 @@ impl Poller {
     fn receive(&mut self, now_ms: u64) -> bool {
         let mut worked = false;
         let mut burst: Burst<BURST> = Burst::new();
-        for rx in &mut self.rx {
+        for at in 0..self.rx.len() {
+            let Some(rx) = self.rx.get_mut(at) else {
+                break;
+            };
             if rx.queue.burst(&mut burst) == 0 {
                 continue;
             }
@@ -181,26 +209,51 @@ impl Poller {
                 mbuf.set_port(u16::from(rx.port));
                 bytes += mbuf.len() as u64;
             }
-            let frames = burst.len() as u64;
-            let verdicts = process(&mut self.fast, &self.fib, rx.role, &mut burst, Origin::Port);
-            let shm = self.fast.shm_mut();
+            if let Some(tpid) = rx.outer_tpid {
+                for mbuf in &mut burst {
+                    set_outer_tpid(mbuf.data_mut(), tpid);
+                }
+            }
             let (packets, octets) = match rx.role {
                 PortRole::Access { .. } => (Counter::RxAccess, Counter::RxAccessBytes),
                 PortRole::Core => (Counter::RxCore, Counter::RxCoreBytes),
             };
-            shm.count(packets, frames);
+            let shm = self.fast.shm();
+            shm.count(packets, burst.len() as u64);
             shm.count(octets, bytes);
-            self.out.dispatch(&mut burst, &verdicts, shm, now_ms);
+            let role = rx.role;
+            self.process(role, &mut burst, Origin::Port, now_ms);
         }
         worked
+    }
+
+    /// Runs the stages over a burst of one direction and sends its frames where they belong.
+    #[inline]
+    fn process(&mut self, role: PortRole, burst: &mut Burst<BURST>, origin: Origin, now_ms: u64) {
+        let mut verdicts = [Verdict::Drop(Counter::NotForUs); BURST];
+        let frames = Frame::of_burst(burst);
+        match role {
+            PortRole::Access { .. } => {
+                self.fast.upstream(&self.fib, frames, &mut verdicts, origin);
+            }
+            PortRole::Core => {
+                self.fast.downstream(frames, &mut verdicts, origin);
+                // INV-INJECT-1: control injects a frame before it changes the state that lets data follow. The stages
+                // have read the state, so whatever the data must not overtake is in the ring by now, and leaves first.
+                self.inject();
+            }
+        }
+        self.out
+            .dispatch(burst, &verdicts, self.fast.shm_mut(), now_ms);
     }
 
     /// One burst from each other worker.
     fn take_over(&mut self, now_ms: u64) -> bool {
         let mut worked = false;
         let mut burst: Burst<BURST> = Burst::new();
-        for ring in &mut self.taken_over {
-            if ring.dequeue_burst(&mut burst) == 0 {
+        for at in 0..self.taken_over.len() {
+            let taken = self.taken_over.get_mut(at);
+            if taken.is_none_or(|ring| ring.dequeue_burst(&mut burst) == 0) {
                 continue;
             }
             worked = true;
@@ -215,25 +268,17 @@ impl Poller {
                     .take_while(|mbuf| role_of(&self.roles, mbuf) == role)
                     .count();
                 let mut part: Burst<BURST> = burst.drain(..run).collect();
-                let verdicts = process(
-                    &mut self.fast,
-                    &self.fib,
-                    role,
-                    &mut part,
-                    Origin::HandedOver,
-                );
-                self.out
-                    .dispatch(&mut part, &verdicts, self.fast.shm_mut(), now_ms);
+                self.process(role, &mut part, Origin::HandedOver, now_ms);
             }
         }
         worked
     }
 
-    /// Frames from control, at most a burst.
-    fn inject(&mut self, buffer: &mut [u8; FRAME_MAX]) -> bool {
+    /// Sends all that control has injected; what it injects meanwhile can wait for the next time.
+    fn inject(&mut self) -> bool {
         let mut worked = false;
-        for _ in 0..BURST {
-            let frame = match self.fast.shm_mut().take_injected(buffer) {
+        for _ in 0..FRAME_RING_SLOTS {
+            let frame = match self.fast.shm_mut().take_injected(&mut self.buffer) {
                 Take::Item(frame) => frame,
                 Take::Empty => break,
                 Take::Corrupt => {
@@ -242,7 +287,8 @@ impl Poller {
                 }
             };
             worked = true;
-            let outcome = match self.injected(&frame, &buffer[..frame.len]) {
+            let bytes = self.buffer.get(..frame.len).unwrap_or(&[]);
+            let outcome = match self.injected(&frame, bytes) {
                 Ok((port, mbuf)) => {
                     self.out.send(port, mbuf, self.fast.shm());
                     Counter::Injected
@@ -288,12 +334,13 @@ impl Poller {
     fn send_for_host(&mut self) -> bool {
         let mut worked = false;
         let mut burst: Burst<BURST> = Burst::new();
-        for (port, ring) in &mut self.from_host {
+        for FromHost { port, ring, room } in &mut self.from_host {
             let frames = ring.dequeue_burst(&mut burst);
             if frames == 0 {
                 continue;
             }
             worked = true;
+            room.made(ring, &self.out.host_bell);
             let shm = self.fast.shm();
             shm.count(Counter::HostOut, frames as u64);
             for mbuf in burst.drain(..) {
@@ -315,20 +362,34 @@ fn role_of(roles: &[PortRole], mbuf: &Mbuf) -> PortRole {
         .unwrap_or(PortRole::Core)
 }
 
-/// Runs the stages over a burst of one direction.
-#[inline]
-fn process(
-    fast: &mut FastPath,
-    fib: &RteFib,
-    role: PortRole,
-    burst: &mut Burst<BURST>,
-    origin: Origin,
-) -> [Verdict; BURST] {
-    let mut verdicts = [Verdict::Drop(Counter::NotForUs); BURST];
-    let frames = Frame::of_burst(burst);
-    match role {
-        PortRole::Access { .. } => fast.upstream(fib, frames, &mut verdicts, origin),
-        PortRole::Core => fast.downstream(frames, &mut verdicts, origin),
+/// Gives the outermost tag, if there is one, the TPID it had on the wire.
+fn set_outer_tpid(frame: &mut [u8], tpid: u16) {
+    if let Some(place) = frame.get_mut(12..14)
+        && matches!(*place, [0x81, 0x00] | [0x88, 0xa8])
+    {
+        place.copy_from_slice(&tpid.to_be_bytes());
     }
-    verdicts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outer_tag_alone_gets_the_ports_tpid() {
+        let frame = |tags: &[u8]| [&[0; 12][..], tags, &[0x88, 0x64, 0x81, 0x00]].concat();
+        for (before, after) in [
+            (&[][..], &[][..]),
+            (&[0x81, 0, 0, 7], &[0x88, 0xa8, 0, 7]),
+            (
+                &[0x81, 0, 0, 7, 0x81, 0, 0, 9],
+                &[0x88, 0xa8, 0, 7, 0x81, 0, 0, 9],
+            ),
+        ] {
+            let mut bytes = frame(before);
+            set_outer_tpid(&mut bytes, 0x88a8);
+            assert_eq!(bytes, frame(after));
+        }
+        set_outer_tpid(&mut [0x81; 13], 0x88a8);
+    }
 }

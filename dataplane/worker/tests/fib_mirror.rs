@@ -1,10 +1,33 @@
-//! The FIB follows what control publishes.
+//! The FIBs follow what control publishes.
+#![allow(missing_docs, clippy::unwrap_used)]
 
-use bng_dataplane::fib_mirror::FibMirror;
-use bng_fastpath::Fib4;
-use bng_shm::{Capacities, Dataplane, NextHopId, Route};
+use bng_dataplane::fib_mirror::{Applied, FibMirrors, RteFib};
+use bng_fastpath::{Fib4, Fib6};
+use bng_shm::{Capacities, Dataplane, NextHopId, Publisher, Reader, Route, Route6};
 use rte_rs::{Eal, EalArgs, Memory};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn eal(mib: u32) -> Eal {
+    let arguments = EalArgs::new(&format!("fibmirror{}", std::process::id()))
+        .memory(Memory::NoHugepages { mib })
+        .pci(false)
+        .telemetry(false)
+        .restore_affinity(true);
+    Eal::init(&arguments).unwrap()
+}
+
+fn tables(eal: &Eal, routes: u32, routes6: u32) -> (Dataplane, Publisher, FibMirrors) {
+    let capacities = Capacities {
+        routes,
+        routes6,
+        ..Capacities::of_gateway(1, 2, 1, 0, 0)
+    };
+    let (dataplane, control) = Dataplane::in_process(capacities).unwrap();
+    let mirrors = FibMirrors::new(eal, &capacities).unwrap();
+    (dataplane, control, mirrors)
+}
 
 fn route(prefix: [u8; 4], length: u8, next_hop: u32) -> Route {
     Route {
@@ -14,43 +37,240 @@ fn route(prefix: [u8; 4], length: u8, next_hop: u32) -> Route {
     }
 }
 
+fn route6(prefix: &str, length: u8, next_hop: u32) -> Route6 {
+    Route6 {
+        prefix: prefix.parse().unwrap(),
+        length,
+        next_hop: NextHopId(next_hop),
+    }
+}
+
+fn lookup(fib: &RteFib, address: [u8; 4]) -> u64 {
+    let mut answer = [u64::MAX];
+    fib.lookup(&[Ipv4Addr::from(address).to_bits()], &mut answer);
+    answer[0]
+}
+
+fn lookup6(fib: &RteFib, address: &str) -> u64 {
+    let mut answer = [u64::MAX];
+    let address: Ipv6Addr = address.parse().unwrap();
+    fib.lookup6(&[address.octets()], &mut answer);
+    answer[0]
+}
+
+const NOTHING: Applied = Applied { v4: None, v6: None };
+
+/// Goes on until nothing is left to do; the last version of the IPv4 routes.
+fn settle(mirrors: &mut FibMirrors, fib: &mut RteFib, reader: &Reader) -> Option<u64> {
+    let mut version = None;
+    let mut idle = 0;
+    while idle < 3 {
+        fib.follow();
+        let applied = mirrors.refresh(reader);
+        version = applied.v4.or(version);
+        idle = if applied == NOTHING { idle + 1 } else { 0 };
+    }
+    fib.follow();
+    version
+}
+
 #[test]
 fn published_routes_are_looked_up_and_withdrawn_ones_are_not() {
-    let arguments = EalArgs::new(&format!("fibmirror{}", std::process::id()))
-        .memory(Memory::NoHugepages { mib: 512 })
-        .pci(false)
-        .telemetry(false);
-    let eal = Eal::init(&arguments).unwrap();
-    let (dataplane, mut control) =
-        Dataplane::in_process(Capacities::of_gateway(1, 2, 1, 0, 0)).unwrap();
+    let (dataplane, mut control, mut mirrors) = tables(&eal(320), 4_096, 4_096);
     let reader = dataplane.reader();
-    let (mut mirror, fib) = FibMirror::new(&eal, reader.capacities().routes).unwrap();
-    let lookup = |address: [u8; 4]| {
-        let mut answer = [u64::MAX];
-        fib.lookup(&[Ipv4Addr::from(address).to_bits()], &mut answer);
-        answer[0]
-    };
-    assert_eq!(mirror.refresh(&reader), None, "nothing is published yet");
-    assert_eq!(lookup([192, 0, 2, 80]), 0);
+    let mut fib = mirrors.lookup();
+    assert_eq!(
+        mirrors.refresh(&reader),
+        NOTHING,
+        "nothing is published yet"
+    );
+    assert_eq!(lookup(&fib, [192, 0, 2, 80]), 0);
+    assert_eq!(lookup6(&fib, "2001:db8::80"), 0);
 
     control
         .publish_routes(&[
             route([0, 0, 0, 0], 0, 1),
             route([198, 51, 100, 0], 24, 2),
             route([198, 51, 100, 1], 32, 3),
+            // Would overwrite the whole table with the default route (a fault of DPDK).
+            route([255, 255, 255, 255], 32, 9),
+            route([224, 0, 0, 0], 4, 9),
         ])
         .unwrap();
-    assert!(mirror.refresh(&reader).is_some());
-    assert_eq!(mirror.len(), 3);
-    assert_eq!(lookup([192, 0, 2, 80]), 1);
-    assert_eq!(lookup([198, 51, 100, 2]), 2);
-    assert_eq!(lookup([198, 51, 100, 1]), 3);
+    control
+        .publish_routes6(&[
+            route6("::", 0, 1),
+            route6("2001:db8::", 32, 2),
+            route6("2001:db8:7::1", 128, 3),
+            route6("ff00::", 8, 9),
+            route6("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 128, 9),
+        ])
+        .unwrap();
+    let applied = mirrors.refresh(&reader);
+    assert!(applied.v4.is_some() && applied.v6.is_some());
+    assert_eq!(mirrors.len(), [3, 3]);
+    assert_eq!(
+        lookup(&fib, [198, 51, 100, 1]),
+        0,
+        "the worker has not gone over yet"
+    );
+    for round in 0..2 {
+        settle(&mut mirrors, &mut fib, &reader);
+        assert_eq!(lookup(&fib, [192, 0, 2, 80]), 1);
+        assert_eq!(lookup(&fib, [198, 51, 100, 2]), 2);
+        assert_eq!(lookup(&fib, [198, 51, 100, 1]), 3);
+        assert_eq!(lookup6(&fib, "2001:db9::80"), 1);
+        assert_eq!(lookup6(&fib, "2001:db8:7::2"), 2);
+        assert_eq!(lookup6(&fib, "2001:db8:7::1"), 3);
+        // The same again, in the other FIB.
+        if round == 0 {
+            let again = [
+                route([0, 0, 0, 0], 0, 1),
+                route([198, 51, 100, 0], 24, 2),
+                route([198, 51, 100, 1], 32, 3),
+            ];
+            control.publish_routes(&again).unwrap();
+            assert!(settle(&mut mirrors, &mut fib, &reader).is_some());
+        }
+    }
 
     control
         .publish_routes(&[route([0, 0, 0, 0], 0, 4), route([198, 51, 100, 0], 24, 2)])
         .unwrap();
-    assert!(mirror.refresh(&reader).is_some());
-    assert_eq!(lookup([192, 0, 2, 80]), 4);
-    assert_eq!(lookup([198, 51, 100, 1]), 2);
-    assert_eq!(mirror.refresh(&reader), None, "nothing has changed");
+    control.publish_routes6(&[route6("::", 0, 4)]).unwrap();
+    settle(&mut mirrors, &mut fib, &reader);
+    assert_eq!(lookup(&fib, [192, 0, 2, 80]), 4);
+    assert_eq!(lookup(&fib, [198, 51, 100, 1]), 2);
+    assert_eq!(lookup6(&fib, "2001:db8:7::1"), 4);
+    assert_eq!(mirrors.refresh(&reader), NOTHING, "nothing has changed");
+    assert_eq!(mirrors.refused(), [0, 0]);
+}
+
+#[test]
+fn the_fib_in_use_is_not_touched_and_the_next_version_waits_for_the_last_worker() {
+    let (dataplane, mut control, mut mirrors) = tables(&eal(320), 4_096, 1_024);
+    let reader = dataplane.reader();
+    let (mut fast, mut slow) = (mirrors.lookup(), mirrors.lookup());
+    control
+        .publish_routes(&[route([10, 0, 0, 0], 8, 1)])
+        .unwrap();
+    assert!(mirrors.refresh(&reader).v4.is_some());
+    fast.follow();
+    assert_eq!(lookup(&fast, [10, 0, 0, 1]), 1);
+    control
+        .publish_routes(&[route([10, 0, 0, 0], 8, 2)])
+        .unwrap();
+    for _ in 0..3 {
+        assert_eq!(
+            mirrors.refresh(&reader).v4,
+            None,
+            "a worker may still look up there"
+        );
+        assert_eq!(lookup(&slow, [10, 0, 0, 1]), 0);
+    }
+    slow.follow();
+    assert!(mirrors.refresh(&reader).v4.is_some());
+    assert_eq!(lookup(&slow, [10, 0, 0, 1]), 1);
+    slow.follow();
+    assert_eq!(lookup(&slow, [10, 0, 0, 1]), 2);
+}
+
+#[test]
+fn routes_beyond_the_tables_are_counted_and_the_rest_is_forwarded_by() {
+    let (dataplane, mut control, mut mirrors) = tables(&eal(320), 4_096, 1_024);
+    let reader = dataplane.reader();
+    let mut fib = mirrors.lookup();
+    // Each in a /24 of its own: there are 256 groups.
+    let hosts = |count: u16| -> Vec<_> {
+        let hosts = (0..count).map(|n| route([10, (n >> 8) as u8, n as u8, 1], 32, 2));
+        [route([0, 0, 0, 0], 0, 1)]
+            .into_iter()
+            .chain(hosts)
+            .collect()
+    };
+    control.publish_routes(&hosts(300)).unwrap();
+    settle(&mut mirrors, &mut fib, &reader);
+    let [refused, _] = mirrors.refused();
+    assert!((44..=46).contains(&refused), "{refused}");
+    assert_eq!(mirrors.len()[0], 301 - refused as usize);
+    assert_eq!(lookup(&fib, [10, 0, 0, 1]), 2);
+    assert_eq!(lookup(&fib, [10, 1, 43, 1]), 1, "the less specific route");
+    control.publish_routes(&hosts(100)).unwrap();
+    settle(&mut mirrors, &mut fib, &reader);
+    assert_eq!(mirrors.refused(), [0, 0]);
+    control.publish_routes(&hosts(250)).unwrap();
+    settle(&mut mirrors, &mut fib, &reader);
+    assert_eq!(mirrors.refused(), [0, 0], "those withdrawn made room");
+    assert_eq!(lookup(&fib, [10, 0, 249, 1]), 2);
+}
+
+/// HZ-09 for tables of routes: groups of 256 entries come and go as fast as they can, and no look-up ever meets one that
+/// is somebody else's by now, nor an empty one.
+#[test]
+fn a_look_up_never_meets_another_prefixs_next_hop() {
+    let (dataplane, mut control, mut mirrors) = tables(&eal(320), 4_096, 1_024);
+    let reader = dataplane.reader();
+    let fibs = [mirrors.lookup(), mirrors.lookup()];
+    let stop = AtomicBool::new(false);
+    // In 10.0.n/24 there are next hops n + 1 and 1 (around them) and no others.
+    let routes = |odd: bool| -> Vec<_> {
+        let hosts = (0..200u8).filter(|n| (n % 2 == 1) == odd);
+        let hosts = hosts.map(|n| route([10, 0, n, 7], 32, u32::from(n) + 1_000));
+        [route([10, 0, 0, 0], 8, 1)]
+            .into_iter()
+            .chain(hosts)
+            .collect()
+    };
+    control.publish_routes(&routes(false)).unwrap();
+    assert!(mirrors.refresh(&reader).v4.is_some());
+    let versions = std::thread::scope(|scope| {
+        let workers: Vec<_> = fibs
+            .into_iter()
+            .map(|mut fib| {
+                let stop = &stop;
+                scope.spawn(move || {
+                    fib.follow();
+                    let mut seen = 0u64;
+                    while !stop.load(Ordering::Relaxed) {
+                        let dst: [u32; 32] = std::array::from_fn(|at| {
+                            0x0a00_0007 | ((seen as u32 * 32 + at as u32) % 200) << 8
+                        });
+                        let mut out = [0; 32];
+                        fib.lookup(&dst, &mut out);
+                        let odd = out
+                            .iter()
+                            .zip(dst)
+                            .find_map(|(hop, dst)| (*hop != 1).then_some(dst >> 8 & 1));
+                        for (hop, dst) in out.iter().zip(dst) {
+                            let n = dst >> 8 & 0xff;
+                            // Of one version, all of them.
+                            let here = Some(n & 1) == odd;
+                            let expected = if here { u64::from(n) + 1_000 } else { 1 };
+                            assert_eq!(*hop, expected, "10.0.{n}.7");
+                        }
+                        seen += 1;
+                        fib.follow();
+                    }
+                    seen
+                })
+            })
+            .collect();
+        let mut versions = 0;
+        control.publish_routes(&routes(true)).unwrap();
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end && workers.iter().all(|worker| !worker.is_finished()) {
+            if mirrors.refresh(&reader).v4.is_some() {
+                versions += 1;
+                control.publish_routes(&routes(versions % 2 == 1)).unwrap();
+            }
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        for worker in workers {
+            assert!(worker.join().unwrap() > 0);
+        }
+        versions
+    });
+    println!("{versions} versions");
+    assert!(versions > 10);
 }

@@ -7,9 +7,10 @@ mod running;
 use bng_fastpath::testing::{echo, udp};
 use bng_shm::{Counter, FRAME_MAX, Session, SessionState, Take, Vlans};
 use bng_wire::pppoe::protocol;
-use running::frames::{QINQ, from_core, from_subscriber, source_port};
-use running::{Gateway, HOST, Subscriber, WORKERS, wait_for};
+use running::frames::{QINQ, from_core, from_subscriber, source_port, two_subscribers};
+use running::{Gateway, HOST, OURS, ROUTER, Subscriber, WORKERS, run, wait_for};
 use rustix::process::{Signal, kill_process};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// All frames received so far have been looked at.
@@ -324,4 +325,117 @@ fn nothing_is_reclaimed_while_the_workers_stand_still_and_all_of_it_soon_after()
     ));
     g.expect(Counter::SessionUnknown, 1);
     g.assert_conservation();
+}
+
+/// HZ-03 R4: control that dies between the stores of an entry leaves one that no worker forwards by.
+#[test]
+fn an_entry_whose_writer_died_forwards_nothing_until_it_is_written_again() {
+    let mut g = Gateway::start("torn");
+    let s = Subscriber::new(7, 0, Vlans::default());
+    g.open(&s);
+    let packet = udp((s.session.framed_ip, 5_000), (HOST, 53), b"question");
+    let frame = from_subscriber(&g, &s, protocol::IPV4, &packet);
+    g.access.send(&frame);
+    g.core.receive();
+    // The entry is found by its client's MAC address, the first word behind the state word.
+    let state = g.state_file();
+    let bytes = std::fs::read(&state).unwrap();
+    let mut mac = [0; 8];
+    mac[..6].copy_from_slice(&s.session.client_mac);
+    let words = bytes.chunks_exact(8).enumerate();
+    let at = words
+        .filter(|(_, word)| **word == mac)
+        .map(|(at, _)| at * 8 - 8)
+        .find(|at| at % 128 == 0)
+        .expect("the entry");
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&state)
+        .unwrap();
+    // Bits 16 to 31 of the state word are the version, odd while somebody writes.
+    let version = [bytes[at + 2] | 1, bytes[at + 3]];
+    file.write_all_at(&version, at as u64 + 2).unwrap();
+    for _ in 0..3 {
+        g.access.send(&frame);
+    }
+    g.expect(Counter::SessionBusy, 3);
+    g.assert_silent();
+    let record = bng_shm::Record::default();
+    g.control
+        .update_session(s.slot, &s.session, &record)
+        .unwrap();
+    g.access.send(&frame);
+    g.core.receive();
+    g.assert_conservation();
+}
+
+/// A frame for the kernel that its twin refuses is in the books.
+#[test]
+fn a_twin_that_is_down_costs_the_frames_for_it_and_nothing_else() {
+    let mut g = Gateway::start("down");
+    let [s, _] = two_subscribers(&mut g);
+    run("ip", "link set core0 down");
+    let ping = udp((ROUTER, 1), (OURS, 1), b"for the kernel");
+    for _ in 0..3 {
+        g.core.send(&from_core(&g, &ping));
+    }
+    g.expect(Counter::HostWriteFailed, 3);
+    let packet = udp((s.session.framed_ip, 5_000), (HOST, 53), b"question");
+    g.access
+        .send(&from_subscriber(&g, &s, protocol::IPV4, &packet));
+    g.core.receive();
+    run("ip", "link set core0 up");
+    g.core.send(&from_core(&g, &ping));
+    g.expect(Counter::HostIn, 1);
+    g.assert_conservation();
+}
+
+/// HZ-11 C(b), HZ-17 C(a): ports that always have frames, workers that never rest.
+#[test]
+fn a_busy_worker_makes_no_system_call() {
+    let g = Gateway::start_with("calls", |yaml| {
+        let yaml = yaml.replace("net_af_packet0,iface=acc,qpairs=2", "net_null0");
+        let yaml = yaml.replace("net_af_packet1,iface=cor,qpairs=2", "net_null1");
+        // One of two cores is left to everybody else.
+        let workers = yaml
+            .lines()
+            .find(|line| line.contains("workers:"))
+            .unwrap()
+            .to_owned();
+        let one = format!(
+            "  workers: [{}]",
+            workers.trim_end_matches(']').rsplit(' ').next().unwrap()
+        );
+        yaml.replace(&workers, &one)
+            .replace("idle_backoff_us: 100", "idle_backoff_us: 0")
+    });
+    let tasks = format!("/proc/{}/task", g.pid().as_raw_nonzero());
+    let thread = std::fs::read_dir(tasks)
+        .unwrap()
+        .map(|task| task.unwrap())
+        .find(|task| {
+            std::fs::read_to_string(task.path().join("comm"))
+                .unwrap()
+                .trim()
+                == "worker-0"
+        })
+        .expect("the worker's thread")
+        .file_name();
+    let before = g.count(Counter::RxAccess);
+    let traced = std::process::Command::new("timeout")
+        .args(["--signal=INT", "3", "strace", "-qqq", "-p"])
+        .arg(thread)
+        .output()
+        .unwrap();
+    let calls = String::from_utf8_lossy(&traced.stderr);
+    let calls: Vec<_> = calls.lines().filter(|line| line.contains('(')).collect();
+    assert!(
+        traced.status.code() == Some(124),
+        "strace came to an end of its own: {traced:?}"
+    );
+    assert_eq!(calls, Vec::<&str>::new());
+    assert!(
+        g.count(Counter::RxAccess) > before + 1_000_000,
+        "the worker was busy"
+    );
 }

@@ -162,6 +162,9 @@ impl Checker<'_> {
             if port.role == PortRole::Core && !port.vlans.is_empty() {
                 return self.fail(&format!("{key}.vlans"), Problem::OnlyAccessPort);
             }
+            if port.role == PortRole::Core && port.outer_tpid.is_some() {
+                return self.fail(&format!("{key}.outer_tpid"), Problem::OnlyAccessPort);
+            }
             if port.role == PortRole::Access {
                 for (name, used) in [
                     ("addresses", !port.addresses.is_empty()),
@@ -190,23 +193,16 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Every descriptor can hold a buffer, so that no queue starves another.
     fn mbufs(&self) -> Result<(), ConfigError> {
         let dataplane = &self.config.dataplane;
-        let workers = dataplane.workers.len();
-        let descriptors: u64 = dataplane
-            .ports
-            .iter()
-            .map(|port| u64::from(port.rx_descriptors) + u64::from(port.tx_descriptors))
-            .sum();
-        let needed = descriptors * workers as u64;
+        let needed = dataplane.mbufs_needed();
         if u64::from(dataplane.mbufs) < needed {
             return self.fail(
                 "dataplane.mbufs",
                 Problem::TooFewMbufs {
                     mbufs: dataplane.mbufs,
                     needed,
-                    workers,
+                    workers: dataplane.workers.len(),
                 },
             );
         }

@@ -204,7 +204,7 @@ pub enum Problem {
     },
     /// Fewer packet buffers than descriptors.
     #[error(
-        "{mbufs} buffers are fewer than the {needed} that {workers} workers' queues need (descriptors of all ports, times workers); raise it or lower rx_descriptors and tx_descriptors"
+        "{mbufs} buffers are fewer than the {needed} that {workers} worker(s) need (descriptors of all ports for each, rings between threads, caches); raise it or lower rx_descriptors and tx_descriptors"
     )]
     TooFewMbufs {
         /// Buffers configured.

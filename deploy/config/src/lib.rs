@@ -25,7 +25,9 @@ pub use access::{Auth, AuthProtocol, Echo, Lcp, Pppoe, User};
 pub use address_plan::{AddressPool, Nat, NatPool, NatTimers, PoolIpv6};
 pub use error::{ConfigError, Position, Problem};
 pub use policies::{Filter, FilterAction, FilterRule, Network, Policy, Ports, Protocol, Rate};
-pub use ports::{Dataplane, Eal, Port, PortRole, Route, RouteCapacity};
+pub use ports::{
+    Dataplane, Eal, MBUF_CACHE, OuterTpid, Port, PortRole, RING_FRAMES, Route, RouteCapacity,
+};
 pub use services::{Api, Log, LogLevel, SharedMemory};
 pub use vlans::{VlanEntry, VlanIds};
 

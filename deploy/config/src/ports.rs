@@ -22,7 +22,7 @@ pub struct Dataplane {
     /// How DPDK's environment layer is started.
     #[serde(default)]
     pub eal: Eal,
-    /// Packet buffers of the process, 1,024 to 4,194,304, default 65,536. Must cover all descriptors of all queues.
+    /// Packet buffers of the process, 1,024 to 4,194,304, default 65,536. At least [`Dataplane::mbufs_needed`].
     #[serde(default = "default_mbufs")]
     pub mbufs: u32,
     /// How many routes the tables hold.
@@ -33,6 +33,31 @@ pub struct Dataplane {
     pub icmp_errors_per_second: u32,
     /// The ports, 2 to 32. Order matters: it is the port index. At least one access and one core port.
     pub ports: Vec<Port>,
+}
+
+/// Frames a ring inside `bng-dataplane` holds: from each worker to each other, from each worker to the host path, and from
+/// there to each core port.
+pub const RING_FRAMES: u32 = 1_024;
+/// Packet buffers a thread of `bng-dataplane` keeps to itself, at most, and half as many more before it gives some back.
+pub const MBUF_CACHE: u32 = 256;
+impl Dataplane {
+    /// Packet buffers that can be away at once: in every descriptor of a queue for each worker, in full rings, in the
+    /// caches of all threads (workers, host path, main), and in bursts. With as many nothing starves anything else.
+    #[must_use]
+    pub fn mbufs_needed(&self) -> u64 {
+        let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        let (workers, ports) = (count(self.workers.len()), count(self.ports.len()));
+        let descriptors = self.ports.iter();
+        let descriptors: u64 = descriptors
+            .map(|port| u64::from(port.rx_descriptors) + u64::from(port.tx_descriptors))
+            .sum();
+        let core = self.ports.iter().filter(|port| port.role == PortRole::Core);
+        let rings = workers * workers.saturating_sub(1) + workers + count(core.count());
+        let caches = (workers + 2) * u64::from(MBUF_CACHE) * 3 / 2;
+        // What is gathered for each port, and the burst in hand.
+        let bursts = workers * (ports + 1) * 64;
+        descriptors * workers + rings * u64::from(RING_FRAMES) + caches + bursts
+    }
 }
 
 fn default_mbufs() -> u32 {
@@ -68,7 +93,7 @@ impl Default for RouteCapacity {
 pub struct Eal {
     /// Use hugepages. Default true; false starts EAL with `--no-huge`, for labs.
     pub hugepages: bool,
-    /// Memory EAL reserves at start, in MiB, 64 to 1,048,576, default 1,024.
+    /// Memory EAL reserves at start, in MiB, 64 to 1,048,576, default 2,048.
     pub memory_mib: u32,
     /// EAL `--file-prefix`: keeps two DPDK processes on one machine apart. 1 to 32 of `a-z 0-9 - _`, default `ironbng`.
     pub file_prefix: String,
@@ -80,7 +105,7 @@ impl Default for Eal {
     fn default() -> Self {
         Self {
             hugepages: true,
-            memory_mib: 1024,
+            memory_mib: 2048,
             file_prefix: "ironbng".to_owned(),
             extra_args: Vec::new(),
         }
@@ -103,6 +128,28 @@ impl PortRole {
         match self {
             Self::Access => "access",
             Self::Core => "core",
+        }
+    }
+}
+
+/// TPID of the outer VLAN tag of all frames on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum OuterTpid {
+    /// A C-tag (IEEE 802.1Q).
+    #[serde(rename = "0x8100")]
+    Customer,
+    /// An S-tag (IEEE 802.1ad).
+    #[serde(rename = "0x88a8")]
+    Service,
+}
+
+impl OuterTpid {
+    /// The EtherType.
+    #[must_use]
+    pub const fn ethertype(self) -> u16 {
+        match self {
+            Self::Customer => 0x8100,
+            Self::Service => 0x88a8,
         }
     }
 }
@@ -133,6 +180,9 @@ pub struct Port {
     /// Routes `bng-controlplane` puts on the TAP twin. Core ports only, default none.
     #[serde(default)]
     pub routes: Vec<Route>,
+    /// TPID of the outer VLAN tag. Access ports only. Default none: as the driver shows it.
+    #[serde(default)]
+    pub outer_tpid: Option<OuterTpid>,
     /// VLANs served. Access ports only, 0 to 256 entries. Default none: every VLAN and untagged frames, all alike.
     #[serde(default)]
     pub vlans: Vec<VlanEntry>,

@@ -171,6 +171,7 @@ const PORT: &[Key] = &[
     optional("tx_descriptors", whole(64, 32_768, "descriptors")),
     optional("addresses", list(&Kind::Interface, 0, 64)),
     optional("routes", list(&Kind::Section(ROUTE), 0, 1024)),
+    optional("outer_tpid", Kind::Word(&["0x8100", "0x88a8"])),
     optional("vlans", list(&Kind::Section(VLAN), 0, 256)),
 ];
 

@@ -4,6 +4,7 @@
 //! bng-perf dial      many subscribers over an interface: sessions, traffic, losses     -> dial/
 //! bng-perf reflect   the other end of their traffic                                    -> reflect.rs
 //! bng-perf fastpath  the real pipeline beside a MAC-forward loop, in memory            -> fastpath/
+//! bng-perf bench     a grid of those, as tables and plots (`make bench`)               -> grid/
 //! ```
 
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use clap::{Parser, Subcommand};
 
 mod dial;
 mod fastpath;
+mod grid;
 mod pacing;
 mod probe;
 mod reflect;
@@ -33,6 +35,8 @@ enum Command {
     Reflect(reflect::ReflectArgs),
     /// Measure what a packet costs in the real pipeline, beside a MAC-forward loop.
     Fastpath(fastpath::FastpathArgs),
+    /// Run the grid of `fastpath` measurements and write tables and plots.
+    Bench(grid::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
         Command::Dial(args) => dial::run(&args),
         Command::Reflect(args) => reflect::run(&args),
         Command::Fastpath(args) => fastpath::run(&args),
+        Command::Bench(args) => grid::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("bng-perf: {error:#}");

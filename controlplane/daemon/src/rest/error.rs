@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::policy_change::ChangeError;
 use crate::request::AskError;
 
 /// What a client gets when something is not as it wants.
@@ -31,7 +32,15 @@ pub(crate) enum ApiError {
     Method,
     #[error("{0}")]
     BadQuery(String),
-    #[error("the body has more than {0} bytes; nothing here takes one")]
+    #[error("{0}")]
+    BadBody(String),
+    #[error("{0}")]
+    NotAuthenticated(ChangeError),
+    #[error("{0}")]
+    NotPublished(ChangeError),
+    #[error("{0}")]
+    NotConfirmed(ChangeError),
+    #[error("the body has more than {0} bytes")]
     TooLarge(usize),
     #[error("the request was not complete, or not fulfilled, in time")]
     TimeLimit,
@@ -51,6 +60,10 @@ impl ApiError {
             Self::NoSuchPath => (StatusCode::NOT_FOUND, "no_such_path"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::BadQuery(_) => (StatusCode::BAD_REQUEST, "bad_query"),
+            Self::BadBody(_) => (StatusCode::BAD_REQUEST, "bad_body"),
+            Self::NotAuthenticated(_) => (StatusCode::CONFLICT, "not_authenticated"),
+            Self::NotPublished(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_published"),
+            Self::NotConfirmed(_) => (StatusCode::GATEWAY_TIMEOUT, "not_confirmed"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
             Self::TimeLimit => (StatusCode::GATEWAY_TIMEOUT, "time_limit"),
             Self::NotReady(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),

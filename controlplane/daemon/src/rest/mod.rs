@@ -1,6 +1,7 @@
 //! REST under `/api/v1`, `/healthz` and `/metrics`.
 
 mod error;
+mod policies;
 mod sessions;
 mod status;
 pub mod token;
@@ -30,7 +31,7 @@ use crate::status::Status;
 use error::{ApiError, ErrorBody};
 use token::Token;
 
-/// Nothing that is asked of this interface has a body worth mentioning.
+/// The only body there is, a change of a policy, is far shorter.
 const BODY_LIMIT: usize = 16 * 1024;
 /// How long a request may take in all.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
@@ -79,6 +80,9 @@ fn api_router() -> OpenApiRouter<Api> {
         .routes(routes!(sessions::list))
         .routes(routes!(sessions::history))
         .routes(routes!(sessions::show, sessions::end))
+        .routes(routes!(policies::change))
+        .routes(routes!(policies::policies))
+        .routes(routes!(policies::filters))
         .routes(routes!(status::workers))
         .routes(routes!(status::ports))
         .routes(routes!(status::drops))

@@ -113,7 +113,7 @@ fn filter(query: &SessionsQuery, settings: &Settings) -> Result<SessionFilter, A
 }
 
 /// The slot an id such as `access0-4660` names.
-fn slot(id: &str, settings: &Settings) -> Option<SlotIndex> {
+pub(super) fn slot(id: &str, settings: &Settings) -> Option<SlotIndex> {
     let (name, session_id) = id.rsplit_once('-')?;
     let access = settings.port(name)?.1.access?;
     let session_id = session_id.parse().ok()?;
@@ -127,7 +127,7 @@ fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
     }
 }
 
-fn path(id: Result<Path<String>, PathRejection>) -> Result<String, ApiError> {
+pub(super) fn path(id: Result<Path<String>, PathRejection>) -> Result<String, ApiError> {
     match id {
         Ok(Path(id)) => Ok(id),
         Err(rejection) => Err(ApiError::BadQuery(rejection.body_text())),

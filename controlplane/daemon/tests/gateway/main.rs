@@ -11,5 +11,6 @@ mod client;
 mod dialing;
 mod ipv6;
 mod kernel_tables;
+mod policies;
 mod rest_interface;
 mod world;

@@ -77,6 +77,17 @@ impl Served {
     }
 
     fn request(&self, method: &str, path: &str, token: Option<&str>, body: &[u8]) -> Answer {
+        self.request_as(method, path, token, body, "text/plain")
+    }
+
+    fn request_as(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: &[u8],
+        kind: &str,
+    ) -> Answer {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .allow_non_standard_methods(true)
@@ -84,7 +95,8 @@ impl Served {
             .into();
         let mut request = ureq::http::Request::builder()
             .method(method)
-            .uri(format!("http://{}{path}", self.address));
+            .uri(format!("http://{}{path}", self.address))
+            .header("Content-Type", kind);
         if let Some(token) = token {
             request = request.header("Authorization", token);
         }
@@ -94,6 +106,16 @@ impl Served {
             challenge: answer.headers().contains_key("www-authenticate"),
             body: answer.body_mut().read_to_string().unwrap(),
         }
+    }
+
+    fn request_json(&self, method: &str, path: &str, token: &str, body: &str) -> Answer {
+        self.request_as(
+            method,
+            path,
+            Some(token),
+            body.as_bytes(),
+            "application/json",
+        )
     }
 
     fn get(&self, path: &str) -> Answer {
@@ -122,6 +144,8 @@ fn every_path_but_health_metrics_and_description_wants_the_token() {
         "ports",
         "drops",
         "pools",
+        "policies",
+        "filters",
         "dataplane",
     ];
     for path in guarded.map(|path| format!("/api/v1/{path}")) {
@@ -138,8 +162,12 @@ fn every_path_but_health_metrics_and_description_wants_the_token() {
             assert!(answer.challenge);
         }
     }
-    let delete = served.request("DELETE", "/api/v1/sessions/access0-1", None, b"");
-    assert_eq!(delete.status, 401);
+    for (method, path) in [
+        ("DELETE", "/api/v1/sessions/access0-1"),
+        ("PATCH", "/api/v1/sessions/access0-1/policy"),
+    ] {
+        assert_eq!(served.request(method, path, None, b"{}").status, 401);
+    }
     for open in ["/healthz", "/metrics", "/api/v1/openapi.json"] {
         assert_eq!(served.request("GET", open, None, b"").status, 200, "{open}");
     }
@@ -252,6 +280,7 @@ fn the_state_of_the_rest_is_shown() {
     assert_eq!(no_route.unwrap()["workers"], serde_json::json!([0, 7]));
     let ports = served.get("/api/v1/ports").json();
     assert_eq!(ports[2]["mac"], "02:ac:00:00:02:01");
+    assert_eq!(ports[2]["offloads"], serde_json::json!(["rss"]));
     let pools = served.get("/api/v1/pools").json();
     assert_eq!(pools["address"][0]["used"], 1);
     assert_eq!(pools["address"][0]["nat"], "out");
@@ -262,6 +291,8 @@ fn the_state_of_the_rest_is_shown() {
         r#"bng_pppoe_outcomes_total{outcome="ipcp_opened"} 1"#,
         r#"bng_pool_addresses{pool="home",state="used"} 1"#,
         "bng_dataplane_up 1",
+        "bng_policies 1",
+        r#"bng_port_info{driver="test",offloads="rss",port="access0",role="access",steering="hand-over"} 1"#,
     ] {
         assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
     }
@@ -317,6 +348,93 @@ fn without_shared_memory_the_reason_is_told() {
         (503, "not_ready".to_owned())
     );
     assert!(answer.body.contains(reason));
+}
+
+#[test]
+fn a_policy_is_changed_shown_and_counted() {
+    let config = CONFIG.replace(
+        "\npools:\n",
+        "\npolicies: [{name: gold, up: {rate_kbps: 1000}}, {name: tin, filter: mail}]\nfilters: [{name: mail, other_up: drop, up: [{action: accept, remote: 198.51.100.0/24}]}]\npools:\n",
+    );
+    let mut world = World::new(&config);
+    let mut clients = [Client::new(1, 0, "alice", "wonderland")];
+    world.dial(&mut clients);
+    // Workers go on meanwhile, in another thread.
+    let workers = world.workers_by_themselves();
+    let served = Served::of(&world);
+    let token = format!("Bearer {TOKEN}");
+    let session = format!("/api/v1/sessions/access0-{}", clients[0].session_id);
+    let change =
+        |body: &str| served.request_json("PATCH", &format!("{session}/policy"), &token, body);
+    let answer = change(r#"{"policy": "gold"}"#);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let policy = answer.json();
+    assert_eq!(policy["name"], "gold");
+    assert_eq!(
+        policy["up"],
+        serde_json::json!({"rate_kbps": 1000, "burst_bytes": 12_500})
+    );
+    let answer = change(r#"{"up": null, "filter": "mail", "source_check": false}"#);
+    assert_eq!(answer.json()["name"], Value::Null);
+    let shown = served.get(&session).json();
+    assert_eq!(
+        (&shown["policy"], &shown["filter"]),
+        (&Value::Null, &"mail".into())
+    );
+    assert_eq!(shown["rules"], answer.json());
+    assert_eq!(shown["rules"]["by_operator"], true);
+
+    assert_eq!(change(r#"{"policy": "tin"}"#).status, 200);
+    let policies = served.get("/api/v1/policies").json();
+    let sessions = |name: &str| {
+        let mut all = policies.as_array().unwrap().iter();
+        all.find(|it| it["name"] == name).unwrap()["sessions"].clone()
+    };
+    assert_eq!((sessions("gold"), sessions("tin")), (0.into(), 1.into()));
+    let filters = served.get("/api/v1/filters").json();
+    assert_eq!(filters[0]["sessions"], 1);
+    assert_eq!(filters[0]["other_up"], "drop");
+    assert_eq!(filters[0]["up"][0]["remote"], "198.51.100.0/24");
+
+    for (body, status, error) in [
+        (r#"{"policy": "lead"}"#, 400, "bad_body"),
+        (r#"{"up": {"rate_kbps": 0}}"#, 400, "bad_body"),
+        ("{", 400, "bad_body"),
+        ("{}", 400, "bad_body"),
+    ] {
+        let answer = change(body);
+        assert_eq!(
+            (answer.status, answer.error().as_str()),
+            (status, error),
+            "{body}"
+        );
+    }
+    let nobody = "/api/v1/sessions/access0-65000/policy";
+    let answer = served.request_json("PATCH", nobody, &token, r#"{"policy": "gold"}"#);
+    assert_eq!(
+        (answer.status, answer.error().as_str()),
+        (404, "no_such_session")
+    );
+    workers.stop();
+}
+
+#[test]
+fn metrics_have_no_series_per_session() {
+    let mut world = World::new(CONFIG);
+    let served = Served::of(&world);
+    let names = || {
+        let text = served.request("GET", "/metrics", None, b"").body;
+        let series = text.lines().filter(|line| !line.starts_with('#'));
+        let names = series.map(|line| line.rsplit_once(' ').unwrap().0.to_owned());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = names();
+    let mut clients = [
+        Client::new(1, 0, "alice", "wonderland"),
+        Client::new(2, 0, "bob", "builder"),
+    ];
+    world.dial(&mut clients);
+    assert_eq!(names(), before);
 }
 
 #[test]
@@ -383,16 +501,22 @@ fn the_description_lists_every_path() {
         [
             "/api/v1/dataplane",
             "/api/v1/drops",
+            "/api/v1/filters",
+            "/api/v1/policies",
             "/api/v1/pools",
             "/api/v1/ports",
             "/api/v1/sessions",
             "/api/v1/sessions/history",
             "/api/v1/sessions/{id}",
+            "/api/v1/sessions/{id}/policy",
             "/api/v1/workers"
         ]
     );
-    for path in listed {
-        assert!(DOCUMENT.contains(&format!("`GET {path}`")), "{path}");
+    for (path, methods) in paths {
+        for method in methods.as_object().unwrap().keys() {
+            let line = format!("`{} {path}`", method.to_uppercase());
+            assert!(DOCUMENT.contains(&line), "{line}");
+        }
     }
     assert!(paths["/api/v1/sessions/{id}"]["delete"].is_object());
     assert!(description["components"]["schemas"]["Error"].is_object());

@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 use bng_config::Config;
 use bng_controlplane::driver::Driver;
 use bng_controlplane::netlink::Resolve;
+use bng_controlplane::policy_change::ChangeError;
+use bng_controlplane::policy_view::PolicyView;
 use bng_controlplane::request::{DriverHandle, Request, Window};
 use bng_controlplane::settings::Settings;
 use bng_controlplane::status::Status;
 use bng_controlplane::views::{EndedView, Page, SessionDetail, SessionView};
 use bng_pppoe::codec::frame::{self, Body};
 use bng_shm::{
-    Dataplane, FRAME_MAX, FrameMeta, PortState, PortStatus, Publisher, PuntClass, Reader, Session,
-    SessionState, SlotIndex, Steering, Take, Worker, monotonic_ms,
+    Dataplane, FRAME_MAX, FrameMeta, Policy, PortState, PortStatus, Publisher, PuntClass, Reader,
+    Session, SessionState, SlotIndex, Steering, Take, Worker, monotonic_ms,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -56,6 +58,19 @@ pub(crate) struct World {
     dataplane: Option<(Dataplane, Vec<Worker>)>,
     driver: Option<(DriverHandle, JoinHandle<()>)>,
     pub(crate) resolved: Option<mpsc::Receiver<Resolve>>,
+}
+
+/// Workers that go on by themselves.
+pub(crate) struct Running {
+    stop: std::sync::mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) fn stop(self) {
+        drop(self.stop);
+        self.thread.join().unwrap();
+    }
 }
 
 impl Drop for World {
@@ -153,7 +168,7 @@ impl World {
                     twin_ifindex: 0,
                     link_mbps: 0,
                     steering: Steering::HandOver,
-                    offloads: bng_shm::Offloads::default(),
+                    offloads: bng_shm::Offloads::RSS,
                     stats: [0; 8],
                     driver: "test".to_owned(),
                 },
@@ -201,6 +216,43 @@ impl World {
     pub(crate) fn end(&self, client: &Client) -> bool {
         let slot = self.slot(client);
         self.ask(|reply| Request::End(slot, reply))
+    }
+
+    /// Asks for a change of policy; the answer comes later.
+    pub(crate) fn change_policy(
+        &self,
+        client: &Client,
+        change: &str,
+    ) -> oneshot::Receiver<Result<PolicyView, ChangeError>> {
+        let (sender, receiver) = oneshot::channel();
+        let change = serde_json::from_str(change).unwrap();
+        let slot = self.slot(client);
+        let request = Request::ChangePolicy(slot, Box::new(change), sender);
+        self.handle().tell(request).unwrap();
+        receiver
+    }
+
+    /// Changes a policy and waits, with the workers at work.
+    pub(crate) fn changed(
+        &mut self,
+        client: &Client,
+        change: &str,
+    ) -> Result<PolicyView, ChangeError> {
+        let mut answer = self.change_policy(client, change);
+        let start = Instant::now();
+        loop {
+            self.turn(&mut []);
+            match answer.try_recv() {
+                Ok(answer) => return answer,
+                Err(_) => assert!(start.elapsed() < LIMIT, "no answer"),
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    /// What a client's session may do, as the workers see it.
+    pub(crate) fn policy(&self, client: &Client) -> Option<Policy> {
+        self.reader().policy(self.entry(client).policy)
     }
 
     pub(crate) fn history(&self) -> Page<EndedView> {
@@ -304,6 +356,25 @@ impl World {
             worker.heartbeat(monotonic_ms());
             worker.pay_bell();
         }
+    }
+
+    /// Has the workers go on in a thread of their own, without any frames, until told to stop.
+    pub(crate) fn workers_by_themselves(&mut self) -> Running {
+        let (dataplane, mut workers) = self.dataplane.take().unwrap();
+        let (stop, stopped) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut buffer = [0; FRAME_MAX];
+            while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                for worker in &mut workers {
+                    while let Take::Item(_) = worker.take_injected(&mut buffer) {}
+                    worker.quiescent();
+                    worker.heartbeat(monotonic_ms());
+                }
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            drop(dataplane);
+        });
+        Running { stop, thread }
     }
 
     /// Turns until something is so.

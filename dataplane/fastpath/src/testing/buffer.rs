@@ -1,6 +1,7 @@
 //! A packet buffer in ordinary memory.
 
 use crate::PacketBuf;
+use crate::fragment::FragmentSource;
 
 /// Bytes with headroom, as an mbuf has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,5 +104,19 @@ impl PacketBuf for TestBuf {
         if let Some(first) = self.data().first() {
             bng_shm::prefetch(first);
         }
+    }
+}
+
+/// A pool with so many buffers left.
+#[derive(Debug, Clone, Copy)]
+pub struct TestPool {
+    /// Buffers it still gives.
+    pub left: usize,
+}
+
+impl FragmentSource<TestBuf> for TestPool {
+    fn buffer(&mut self, head: &[u8], body: &[u8]) -> Option<TestBuf> {
+        self.left = self.left.checked_sub(1)?;
+        Some(TestBuf::new(0, &[head, body].concat()))
     }
 }

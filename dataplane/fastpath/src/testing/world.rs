@@ -3,20 +3,24 @@
 //! Port numbers: first the access ports, then two core ports. Addresses: subscribers behind NAT in 100.64.0.0/10
 //! (gateway 100.64.0.1), routed subscribers in 198.51.100.0/24, NAT pool from 203.0.113.0 up. Routes: default by a
 //! resolved next hop on the first core port, 192.0.2.0/24 connected on the second.
+//!
+//! IPv6: the first 256 sessions have a /64 of 2001:db8::/56 and a delegated /56 of 2001:db8:100::/48. The same next hops
+//! lead to ::/0, 2001:db8:f002::/48 (connected), 2001:db8:f003::/48 and so on. The core ports have addresses.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bng_shm::{
-    Adjacency, BlockOwner, Capacities, Counter, Dataplane, Event, NextHopId, Policy, PolicyId,
-    PoolRange, PortBlock, Publisher, RangeKind, Record, Route, Session, SessionState, SlotIndex,
-    Take, Vlans,
+    Adjacency, BlockOwner, Capacities, Counter, Dataplane, Delegated, Event, NextHopId, Policy,
+    PolicyId, Pool6Range, PoolRange, PortAddresses, PortBlock, Publisher, RangeKind, Record, Route,
+    Route6, Session, SessionState, SlotIndex, Take, Vlans,
 };
 use bng_wire::ethernet::ethertype;
 use bng_wire::pppoe::protocol;
 use bng_wire::{MacAddr, VlanStack, VlanTag};
 
-use super::{NaiveFib, TestBuf, ethernet, pppoe_session};
-use crate::{FastPath, NatTimers, Origin, Port, PortRole, Settings, Verdict};
+use super::conservation::{self, Snapshot};
+use super::{NaiveFib, TestBuf, TestPool, ethernet, pppoe_session};
+use crate::{FastPath, NatTimers, Origin, Port, PortRole, Settings, Verdict, fragment};
 
 /// How large a world is.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +81,8 @@ impl World {
     pub const NAT_FIRST: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
     /// A host behind the default route.
     pub const HOST: Ipv4Addr = Ipv4Addr::new(8, 8, 4, 4);
+    /// The same over IPv6.
+    pub const HOST6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xf00d, 0, 0, 0, 0, 0x53);
     /// MAC address of the default route's next hop.
     pub const NEXT_HOP: MacAddr = MacAddr([2, 0xcc, 0, 0, 0, 1]);
     /// Lowest port handed out.
@@ -136,7 +142,27 @@ impl World {
         publisher
             .write_policy(Self::POLICY, Some(&Policy::default()))
             .unwrap();
+        let prefixes = |first: u64, length: u8, step: u64| Pool6Range {
+            first,
+            last: first + 255 * step,
+            length,
+            base: 0,
+        };
+        publisher
+            .publish_pools6(&[
+                prefixes(Self::ON_LINK, 64, 1),
+                prefixes(Self::DELEGATED, 56, 0x100),
+            ])
+            .unwrap();
         let core = spec.access_ports;
+        let addresses = (0..core + 2).map(|port| match port.checked_sub(core) {
+            None => PortAddresses::default(),
+            Some(_) => PortAddresses {
+                ipv4: Some(Self::port_ipv4(port)),
+                ipv6: Some(Self::port_ipv6(port)),
+            },
+        });
+        publisher.publish_port_addresses(&addresses.collect::<Vec<_>>());
         let hops = [
             Adjacency::Neighbour {
                 port: core,
@@ -166,7 +192,19 @@ impl World {
             route([10, 4, 0, 0], 16, 4),
             route([10, 5, 0, 5], 32, 5),
             route([10, 6, 0, 0], 16, 0),
-        ]);
+        ])
+        .with_ipv6(
+            (1..=6)
+                .map(|hop: u16| Route6 {
+                    prefix: match hop {
+                        1 => Ipv6Addr::UNSPECIFIED,
+                        _ => Self::network6(hop),
+                    },
+                    length: if hop == 1 { 0 } else { 48 },
+                    next_hop: NextHopId(if hop == 6 { 0 } else { hop.into() }),
+                })
+                .collect(),
+        );
         let port = |at: u8| Port {
             mac: Self::port_mac(at),
             mtu: 1_500,
@@ -178,6 +216,7 @@ impl World {
         };
         let settings = Settings {
             ports: (0..core + 2).map(port).collect(),
+            vlans: Vec::new(),
             nat_mappings: spec.nat_mappings,
             nat_timers: NatTimers::default(),
             echo_per_second: spec.echo_per_second,
@@ -238,6 +277,47 @@ impl World {
         Ipv4Addr::from_bits(0x6440_0002 + n)
     }
 
+    /// Address of a core port, the source of ICMP errors there.
+    #[must_use]
+    pub const fn port_ipv4(port: u8) -> Ipv4Addr {
+        Ipv4Addr::new(192, 0, 2, 100 + port)
+    }
+
+    /// The same over IPv6.
+    #[must_use]
+    pub const fn port_ipv6(port: u8) -> Ipv6Addr {
+        Ipv6Addr::new(0x2001, 0xdb8, 0xc0de, 0, 0, 0, 0, port as u16)
+    }
+
+    /// 2001:db8:f00n::, the network behind next hop `n` from 2 on (0 for the sixth: no route).
+    #[must_use]
+    pub const fn network6(n: u16) -> Ipv6Addr {
+        Ipv6Addr::new(0x2001, 0xdb8, 0xf000 + n, 0, 0, 0, 0, 0)
+    }
+
+    /// Upper half of the first /64 given out.
+    const ON_LINK: u64 = 0x2001_0db8_0000_0000;
+    /// Upper half of the first delegated prefix.
+    const DELEGATED: u64 = 0x2001_0db8_0100_0000;
+
+    /// The /64 of session `n` (below 256).
+    #[must_use]
+    pub const fn prefix6(n: u32) -> Ipv6Addr {
+        Ipv6Addr::from_bits((Self::ON_LINK as u128 + n as u128) << 64)
+    }
+
+    /// The prefix delegated to session `n` (below 256), a /56.
+    #[must_use]
+    pub const fn delegated(n: u32) -> Ipv6Addr {
+        Ipv6Addr::from_bits((Self::DELEGATED as u128 + ((n as u128) << 8)) << 64)
+    }
+
+    /// An address of session `n` in its /64.
+    #[must_use]
+    pub const fn address6(n: u32) -> Ipv6Addr {
+        Ipv6Addr::from_bits(Self::prefix6(n).to_bits() | 0x1234)
+    }
+
     /// Client MAC address of session `n`.
     #[must_use]
     pub const fn client_mac(n: u32) -> MacAddr {
@@ -280,7 +360,11 @@ impl World {
             gateway_ip: Self::GATEWAY,
             nat: Some(self.block(n)),
             policy: Self::POLICY,
-            ..Session::NONE
+            ipv6_prefix: (n < 256).then(|| Self::prefix6(n)),
+            delegated: (n < 256).then(|| Delegated {
+                prefix: Self::delegated(n),
+                length: 56,
+            }),
         }
     }
 
@@ -301,6 +385,11 @@ impl World {
             Some(block) => self.publisher.set_block_owner(&block, owner).unwrap(),
             // Only addresses of the routed range have an owner word.
             None => drop(self.publisher.set_framed_owner(session.framed_ip, owner)),
+        }
+        let delegated = session.delegated.map(|delegated| delegated.prefix);
+        for prefix in session.ipv6_prefix.into_iter().chain(delegated) {
+            let high = (prefix.to_bits() >> 64) as u64;
+            self.publisher.set_framed6_owner(high, owner).unwrap();
         }
         Session {
             generation,
@@ -365,7 +454,9 @@ impl World {
         origin: Origin,
     ) -> Vec<(Verdict, TestBuf)> {
         let mut verdicts = vec![Verdict::Host { port: 255 }; bufs.len()];
+        let before = self.snapshot(worker);
         self.workers[usize::from(worker)].upstream(&self.fib, &mut bufs, &mut verdicts, origin);
+        conservation::check(&before, &self.snapshot(worker), &verdicts);
         verdicts.into_iter().zip(bufs).collect()
     }
 
@@ -377,7 +468,9 @@ impl World {
         origin: Origin,
     ) -> Vec<(Verdict, TestBuf)> {
         let mut verdicts = vec![Verdict::Host { port: 255 }; bufs.len()];
+        let before = self.snapshot(worker);
         self.workers[usize::from(worker)].downstream(&mut bufs, &mut verdicts, origin);
+        conservation::check(&before, &self.snapshot(worker), &verdicts);
         verdicts.into_iter().zip(bufs).collect()
     }
 
@@ -431,6 +524,51 @@ impl World {
             packet,
         );
         TestBuf::new(port, &frame)
+    }
+
+    fn snapshot(&self, worker: u8) -> Snapshot {
+        Snapshot(
+            self.publisher
+                .worker_status(worker)
+                .unwrap()
+                .counters
+                .to_vec(),
+        )
+    }
+
+    /// What becomes of a frame with [`Verdict::Fragment`] after the stages, with `buffers` left in the pool.
+    pub fn fragments(
+        &mut self,
+        worker: u8,
+        mtu: u16,
+        buf: TestBuf,
+        buffers: usize,
+    ) -> Vec<TestBuf> {
+        let shm = self.workers[usize::from(worker)].shm();
+        match fragment::split(buf, mtu, &mut TestPool { left: buffers }) {
+            Ok(frames) => {
+                shm.count(Counter::FragmentsMade, frames.len() as u64 - 1);
+                frames.into_iter().collect()
+            }
+            Err((_, reason)) => {
+                shm.count(reason, 1);
+                Vec::new()
+            }
+        }
+    }
+
+    /// An IPv6 packet of a session, on its access port.
+    #[must_use]
+    pub fn from_subscriber6(slot: SlotIndex, session: &Session, packet: &[u8]) -> TestBuf {
+        Self::ppp_frame(slot, session, protocol::IPV6, packet)
+    }
+
+    /// An IPv6 packet from the next hop, on the first core port.
+    #[must_use]
+    pub fn from_core6(&self, packet: &[u8]) -> TestBuf {
+        let port = self.core_port();
+        let (own, peer) = (Self::port_mac(port), Self::NEXT_HOP);
+        TestBuf::new(port, &ethernet(own, peer, ethertype::IPV6, packet))
     }
 
     /// A worker's counters that are not zero.

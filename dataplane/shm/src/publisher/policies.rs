@@ -34,6 +34,9 @@ impl Publisher {
     /// Publishes all rule sets, by [`crate::FilterId`]; those before are replaced. A packet is under the new ones when an
     /// epoch that begins after this call has passed.
     ///
+    /// Before the next call another epoch passes: a worker that met that call half written would go on with what it had
+    /// before this one, although this one was acknowledged.
+    ///
     /// # Errors
     /// Too many rule sets or rules; nothing is changed then.
     pub fn publish_filters(&mut self, filters: &[Filter]) -> Result<(), PublishError> {

@@ -150,6 +150,7 @@ pub(crate) struct Gateway {
     pub(crate) control: Publisher,
     pub(crate) access_mac: MacAddr,
     pub(crate) core_mac: MacAddr,
+    workers: u8,
     namespace: String,
     directory: PathBuf,
     process: Option<(Child, Receiver<String>)>,
@@ -160,6 +161,11 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Moves the calling thread into a new namespace and starts the process there.
     pub(crate) fn start(name: &str) -> Self {
+        Self::start_with(name, |yaml| yaml)
+    }
+
+    /// As [`Self::start`], with the configuration changed.
+    pub(crate) fn start_with(name: &str, change: impl FnOnce(String) -> String) -> Self {
         let namespace = format!("bng-{name}-{}", std::process::id());
         let directory = PathBuf::from(format!("/dev/shm/{namespace}"));
         run("ip", &format!("netns add {namespace}"));
@@ -172,7 +178,8 @@ impl Gateway {
         }
         let (access, core) = (Tap::create("acc"), Tap::create("cor"));
         std::fs::create_dir(&directory).unwrap();
-        std::fs::write(directory.join("config.yaml"), yaml(&namespace, &directory)).unwrap();
+        let yaml = change(yaml(&namespace, &directory));
+        std::fs::write(directory.join("config.yaml"), yaml).unwrap();
         let config = Config::load(directory.join("config.yaml")).unwrap();
         let control = Publisher::attach(&config.shared_memory.path, capacities(&config)).unwrap();
         let mut gateway = Self {
@@ -181,6 +188,7 @@ impl Gateway {
             control,
             access_mac: MacAddr::ZERO,
             core_mac: MacAddr::ZERO,
+            workers: config.dataplane.workers.len() as u8,
             namespace,
             directory,
             process: None,
@@ -262,6 +270,11 @@ impl Gateway {
         run("ip", &format!("address add {OURS}/24 dev core0"));
     }
 
+    /// The file of the shared memory.
+    pub(crate) fn state_file(&self) -> PathBuf {
+        self.directory.join("shm/state")
+    }
+
     /// The process's id.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.process.as_ref().unwrap().0)
@@ -315,23 +328,24 @@ impl Gateway {
     pub(crate) fn punted(&mut self) -> (u8, Vec<u8>, Option<(SlotIndex, u32)>) {
         let mut buffer = Box::new([0; FRAME_MAX]);
         wait_for("punted frame", || {
-            (0..WORKERS).find_map(
-                |worker| match self.control.take_punted(worker, &mut buffer) {
+            (0..self.workers).find_map(|worker| {
+                match self.control.take_punted(worker, &mut buffer) {
                     Take::Item(frame) => {
                         assert_eq!(frame.meta.port, ACCESS);
                         Some((worker, buffer[..frame.len].to_vec(), frame.meta.session))
                     }
                     Take::Empty => None,
                     Take::Corrupt => panic!("punt ring of worker {worker}"),
-                },
-            )
+                }
+            })
         })
     }
 
     /// A counter, summed over workers and the host path.
     pub(crate) fn count(&self, counter: Counter) -> u64 {
-        (0..=WORKERS)
-            .map(|worker| self.control.worker_status(worker).unwrap().counters[counter.index()])
+        (0..=self.workers)
+            .filter_map(|worker| self.control.worker_status(worker))
+            .map(|status| status.counters[counter.index()])
             .sum()
     }
 
@@ -375,6 +389,8 @@ impl Gateway {
             C::EchoAnswered,
             C::Injected,
             C::HostOut,
+            C::IcmpErrorSent,
+            C::FragmentsMade,
         ];
         let balance = || {
             [
@@ -428,6 +444,17 @@ impl Drop for Gateway {
     }
 }
 
+/// The configuration with so many workers, each with its queues.
+pub(crate) fn with_workers(yaml: &str, workers: usize) -> String {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let on: Vec<_> = (0..workers).map(|n| n % cores).collect();
+    let lines = yaml.lines().map(|line| match line.trim_start() {
+        rest if rest.starts_with("workers:") => format!("  workers: {on:?}\n"),
+        _ => line.replace("qpairs=2", &format!("qpairs={workers}")) + "\n",
+    });
+    lines.collect()
+}
+
 fn yaml(namespace: &str, directory: &std::path::Path) -> String {
     let directory = directory.display();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -440,9 +467,9 @@ dataplane:
   main_core: 0
   workers: [0, {second}]
   idle_backoff_us: 100
-  mbufs: 8192
-  routes: {{ ipv4: 65536, ipv6: 16384 }}
-  eal: {{ hugepages: false, memory_mib: 256, file_prefix: {namespace} }}
+  mbufs: 32768
+  routes: {{ ipv4: 4096, ipv6: 1024 }}
+  eal: {{ hugepages: false, memory_mib: 384, file_prefix: {namespace} }}
   ports:
     - {{ name: access0, role: access, device: \"net_af_packet0,iface=acc,qpairs=2\", mtu: 1500 }}
     - {{ name: core0, role: core, device: \"net_af_packet1,iface=cor,qpairs=2\", mtu: 1500 }}

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::lane::{self, Work};
 use super::rounds::{Part, Round};
 use super::stats::{Samples, Spread};
-use super::{Bench, Copying, Direction, Features, LaneResult, Locking, frames};
+use super::{Bench, Copying, Direction, Features, LaneResult, Locking, Reading, frames};
 
 /// Clock that figures of other machines are compared at, GHz.
 pub(crate) const COMMON_GHZ: f64 = 2.1;
@@ -27,6 +27,8 @@ pub(crate) struct Figures {
     pub(crate) features: Features,
     pub(crate) copy: Copying,
     pub(crate) tags: u8,
+    /// The plain-IP path in place of PPPoE and NAT.
+    pub(crate) plain_ip: bool,
     /// Time a worker spends on a packet.
     pub(crate) ns_per_packet: f64,
     /// Of `ns_per_packet`.
@@ -52,17 +54,34 @@ pub(crate) struct Figures {
     /// Total rate of all workers by the rate of one alone.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) scaling: Option<f64>,
+    /// PPPoE and NAT in the same run; only with `--plain-ip`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) pppoe_nat_ns_per_packet: Option<f64>,
+    /// Rate of PPPoE and NAT by the rate of plain IP.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) pppoe_nat_to_plain_ip: Option<f64>,
     /// Only with `--malformed`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) malformed_ns_per_packet: Option<f64>,
     /// Rate of malformed frames by the rate of good ones.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) malformed_to_good: Option<f64>,
+    /// While another thread reads the counters of all sessions, again and again; only with `--read-counters`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) reading_ns_per_packet: Option<f64>,
+    /// Time that thread needs for all sessions once, microseconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) reading_us: Option<f64>,
+    /// Part of a worker's time that reading all sessions once a second costs it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) reading_once_a_second_costs: Option<f64>,
     pub(crate) allocations_per_packet: f64,
     /// Samples of the pipeline that count.
     pub(crate) samples: usize,
-    /// Those in which a thread lost its core, and which do not count.
+    /// Samples in which a thread lost its core. They do not count if `samples_clean`.
     pub(crate) samples_preempted: usize,
+    /// Whether there were enough samples without those.
+    pub(crate) samples_clean: bool,
     pub(crate) packets_per_sample: usize,
     pub(crate) packets_checked: u64,
     pub(crate) packets_timed: u64,
@@ -82,7 +101,7 @@ pub(crate) struct Figures {
 
 const RATE_IS: &str = "mpps and gbps_ip: total of all workers; ns, clocks and *_per_worker: of one worker on one core";
 const LAYER: &str = "bytes of IP packets; no Ethernet, PPPoE, check sequence, preamble or gap";
-const TIMED: &str = "receive burst from net_ring, clock, NAT ageing, all stages, dispatch, transmit to net_null, which frees; counters, epoch echo";
+const TIMED: &str = "receive burst from net_ring, clock, NAT ageing, all stages, dispatch, transmit to net_null, which frees; a look for injected frames and those from the kernel, counters, epoch echo";
 const REFERENCE: &str =
     "receive burst from net_ring, MAC addresses exchanged, transmit to net_null, which frees";
 const COPIED: &str =
@@ -90,16 +109,24 @@ const COPIED: &str =
 
 /// The samples of one kind of round: nanoseconds of a worker per packet.
 struct Kind {
+    /// Of the rounds that count.
     samples: Samples,
+    /// Whether those are only rounds in which every thread kept its core.
+    clean: bool,
     preempted: usize,
     packets: u64,
     allocations: u64,
 }
 
-/// Puts the lanes' parts of the same rounds together. A round counts when every thread kept its core.
+/// Fewer clean samples than this are no better than all.
+const ENOUGH: usize = 10;
+
+/// Puts the lanes' parts of the same rounds together. A round counts when every thread kept its core; on a machine so busy
+/// that there are hardly any such rounds, all count.
 fn kind(lanes: &[&[Part]], kind: usize, ns_per_tick: f64) -> Kind {
     let mut found = Kind {
         samples: Samples::default(),
+        clean: true,
         preempted: 0,
         packets: 0,
         allocations: 0,
@@ -111,6 +138,7 @@ fn kind(lanes: &[&[Part]], kind: usize, ns_per_tick: f64) -> Kind {
     let Some(numbers) = lanes.first() else {
         return found;
     };
+    let mut all = Samples::default();
     for first in numbers.iter().filter(|part| part.kind == kind) {
         let mut workers = 0.0;
         let mut per_ns = 0.0;
@@ -125,17 +153,29 @@ fn kind(lanes: &[&[Part]], kind: usize, ns_per_tick: f64) -> Kind {
             found.packets += part.pass.packets as u64;
             found.allocations += part.allocations;
         }
+        if first.settling {
+            continue;
+        }
+        all.add(workers / per_ns);
         if clean {
             found.samples.add(workers / per_ns);
         } else {
             found.preempted += 1;
         }
     }
+    if found.samples.len() < ENOUGH {
+        found.clean = found.preempted == 0;
+        found.samples = all;
+    }
     found
 }
 
 /// Figures of all directions; fails if what was timed is not what was meant.
-pub(super) fn of_run(bench: &Bench<'_>, lanes: &[LaneResult]) -> Result<Vec<Figures>> {
+pub(super) fn of_run(
+    bench: &Bench<'_>,
+    lanes: &[LaneResult],
+    reading: Reading,
+) -> Result<Vec<Figures>> {
     let directions = bench.args.directions().iter().enumerate();
     directions
         .map(|(at, direction)| {
@@ -143,7 +183,7 @@ pub(super) fn of_run(bench: &Bench<'_>, lanes: &[LaneResult]) -> Result<Vec<Figu
                 .iter()
                 .filter_map(|lane| lane.parts.get(at).map(Vec::as_slice))
                 .collect();
-            of_direction(bench, *direction, &parts, lanes)
+            of_direction(bench, *direction, &parts, lanes, reading)
         })
         .collect()
 }
@@ -153,6 +193,7 @@ fn of_direction(
     direction: Direction,
     parts: &[&[Part]],
     lanes: &[LaneResult],
+    reading: Reading,
 ) -> Result<Figures> {
     let Bench {
         args,
@@ -167,21 +208,25 @@ fn of_direction(
         let at = rounds.iter().position(wanted)?;
         Some(kind(parts, at, ns_per_tick))
     };
-    let pipeline = |round: &Round| matches!(round.work, Work::Pipeline(_));
-    let Some(ours) = pick(&|r| pipeline(r) && !r.solo && r.frames == frames::GOOD) else {
+    let main = rounds.first().map(|round| round.work);
+    let is_main = |r: &Round| Some(r.work) == main && !r.reading && r.frames != frames::MALFORMED;
+    let Some(ours) = pick(&|r| is_main(r) && !r.solo) else {
         bail!("the pipeline did not run");
     };
     let Some(plain) = pick(&|r| r.work == Work::MacForward) else {
         bail!("the MAC-forward loop did not run");
     };
     if ours.samples.len() == 0 || plain.samples.len() == 0 {
-        bail!(
-            "no sample in which every thread kept its core ({} were taken): the machine is too busy, or --seconds too short",
-            ours.preempted
-        );
+        bail!("there was no time for a single sample: --seconds is too short");
     }
     let solo = pick(&|r| r.solo);
     let malformed = pick(&|r| r.frames == frames::MALFORMED);
+    let while_read = pick(&|r| r.reading);
+    let beside = if args.plain_ip {
+        pick(&|r| matches!(r.work, Work::Pipeline(_)))
+    } else {
+        None
+    };
 
     // The workers' own counters must say what the loops say.
     let counter = match direction {
@@ -189,9 +234,10 @@ fn of_direction(
         Direction::Down => Counter::ForwardedDownstream,
     };
     let packets = |kind: &Option<Kind>| kind.as_ref().map_or(0, |kind| kind.packets);
-    let checked: u64 = shape.flows.into();
+    let checked = u64::from(shape.flows) * if args.plain_ip { 2 } else { 1 };
     let forwarded = bench.counted(counter);
-    let meant = ours.packets + packets(&solo) + checked;
+    let others = packets(&solo) + packets(&while_read) + packets(&beside);
+    let meant = ours.packets + others + checked;
     if forwarded != meant {
         bail!("{forwarded} packets were forwarded {direction:?}, and {meant} should have been");
     }
@@ -206,6 +252,8 @@ fn of_direction(
     let ns = ours.samples.median();
     let solo_ns = solo.map(|kind| kind.samples.median());
     let malformed_ns = malformed.map(|kind| kind.samples.median());
+    let pppoe_nat_ns = beside.map(|kind| kind.samples.median());
+    let reading_ns = while_read.map(|kind| kind.samples.median());
     let workers = f64::from(args.workers);
     let mpps_per_worker = 1e3 / ns;
     let gbps_ip_per_worker = mpps_per_worker * args.ip_bytes as f64 * 8e-3;
@@ -225,6 +273,7 @@ fn of_direction(
         features: args.features,
         copy: args.copy,
         tags: args.tags,
+        plain_ip: args.plain_ip,
         ns_per_packet: ns,
         spread_ns: ours.samples.spread(),
         clocks: ns / ns_per_tick,
@@ -238,11 +287,19 @@ fn of_direction(
         ratio_to_mac_forward: mac_forward_ns / ns,
         solo_ns_per_packet: solo_ns,
         scaling: solo_ns.map(|solo| workers * solo / ns),
+        pppoe_nat_ns_per_packet: pppoe_nat_ns,
+        pppoe_nat_to_plain_ip: pppoe_nat_ns.map(|pppoe_nat| ns / pppoe_nat),
         malformed_ns_per_packet: malformed_ns,
         malformed_to_good: malformed_ns.map(|malformed| ns / malformed),
+        reading_ns_per_packet: reading_ns,
+        reading_us: reading_ns
+            .map(|_| reading.spent.as_secs_f64() * 1e6 / f64::from(reading.times.max(1))),
+        reading_once_a_second_costs: reading_ns
+            .map(|reading| reading_cost(shape.sessions, args.workers, reading - ns)),
         allocations_per_packet: ours.allocations as f64 / ours.packets as f64,
         samples: ours.samples.len(),
         samples_preempted: ours.preempted,
+        samples_clean: ours.clean,
         packets_per_sample: lane::chunk(args.copy == Copying::Both),
         packets_checked: lanes.iter().map(|lane| lane.checked).sum(),
         packets_timed: ours.packets,
@@ -259,6 +316,14 @@ fn of_direction(
         dpdk: rte_rs::version().to_owned(),
         seed: args.seed,
     })
+}
+
+/// What reading all sessions once a second costs each worker, as a part of its time.
+///
+/// A reading takes the line of a session's counters away from its worker, which pays for that once, at the session's next
+/// packet. So `extra_ns`, measured where every packet pays, is paid once per session and second.
+fn reading_cost(sessions: u32, workers: u8, extra_ns: f64) -> f64 {
+    f64::from(sessions) / f64::from(workers) * extra_ns.max(0.0) / 1e9
 }
 
 impl fmt::Display for Figures {
@@ -286,6 +351,14 @@ impl fmt::Display for Figures {
                 "          one worker while the others sleep: {solo:.1} ns; all of them: {scaling:.2} times its rate"
             )?;
         }
+        if let (Some(pppoe_nat), Some(ratio)) =
+            (self.pppoe_nat_ns_per_packet, self.pppoe_nat_to_plain_ip)
+        {
+            writeln!(
+                f,
+                "          that was plain IP; PPPoE and NAT: {pppoe_nat:.1} ns, {ratio:.2} times the rate"
+            )?;
+        }
         if let (Some(malformed), Some(ratio)) =
             (self.malformed_ns_per_packet, self.malformed_to_good)
         {
@@ -294,11 +367,111 @@ impl fmt::Display for Figures {
                 "          malformed frames: {malformed:.1} ns, {ratio:.2} times the rate of good ones"
             )?;
         }
+        if let (Some(ns), Some(us), Some(cost)) = (
+            self.reading_ns_per_packet,
+            self.reading_us,
+            self.reading_once_a_second_costs,
+        ) {
+            writeln!(
+                f,
+                "          while all counters are read again and again ({us:.0} us each time): {ns:.1} ns; once a second costs {:.3} %",
+                cost * 100.0
+            )?;
+        }
         Ok(())
     }
 }
 
+/// A derived figure that does not follow from the measured ones.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} is {found} and should be {wanted}")]
+pub(crate) struct Mismatch {
+    name: &'static str,
+    found: f64,
+    wanted: f64,
+}
+
 impl Figures {
+    /// Computes everything derived anew (HZ-20): totals, rates, clocks and ratios.
+    pub(crate) fn check(&self) -> Result<(), Mismatch> {
+        let workers = f64::from(self.workers);
+        let ns = self.ns_per_packet;
+        let ip_bits = self.ip_bytes as f64 * 8.0;
+        let per = |divisor: Option<f64>| divisor.map(|divisor| ns / divisor);
+        let derived = [
+            (
+                "clocks",
+                Some(self.clocks),
+                Some(ns * self.tsc_hz as f64 / 1e9),
+            ),
+            (
+                "clocks_at_2_1_ghz",
+                Some(self.clocks_at_2_1_ghz),
+                Some(ns * COMMON_GHZ),
+            ),
+            ("mpps", Some(self.mpps), Some(workers * 1e3 / ns)),
+            (
+                "mpps_per_worker",
+                Some(self.mpps_per_worker),
+                Some(self.mpps / workers),
+            ),
+            (
+                "gbps_ip",
+                Some(self.gbps_ip),
+                Some(self.mpps * ip_bits / 1e3),
+            ),
+            (
+                "gbps_ip_per_worker",
+                Some(self.gbps_ip_per_worker),
+                Some(self.gbps_ip / workers),
+            ),
+            (
+                "ratio_to_mac_forward",
+                Some(self.ratio_to_mac_forward),
+                Some(self.mac_forward_ns / ns),
+            ),
+            (
+                "scaling",
+                self.scaling,
+                self.solo_ns_per_packet.map(|solo| workers * solo / ns),
+            ),
+            (
+                "pppoe_nat_to_plain_ip",
+                self.pppoe_nat_to_plain_ip,
+                per(self.pppoe_nat_ns_per_packet),
+            ),
+            (
+                "malformed_to_good",
+                self.malformed_to_good,
+                per(self.malformed_ns_per_packet),
+            ),
+            (
+                "reading_once_a_second_costs",
+                self.reading_once_a_second_costs,
+                self.reading_ns_per_packet
+                    .map(|reading| reading_cost(self.sessions, self.workers, reading - ns)),
+            ),
+            (
+                "cores",
+                Some(self.cores.len() as f64),
+                Some(f64::from(self.threads)),
+            ),
+        ];
+        for (name, found, wanted) in derived {
+            let [found, wanted] = [found, wanted].map(|value| value.unwrap_or(f64::INFINITY));
+            // What JSON keeps of a number differs in the last place at most.
+            let near = (found - wanted).abs() <= 1e-9 * wanted.abs();
+            if !near && found != wanted {
+                return Err(Mismatch {
+                    name,
+                    found,
+                    wanted,
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// What stands above the lines of a table.
     pub(crate) fn heading(&self) -> String {
         let Self {
@@ -318,6 +491,7 @@ impl Figures {
             packets_per_sample,
             samples,
             samples_preempted,
+            samples_clean,
             ..
         } = self;
         format!(
@@ -325,13 +499,18 @@ impl Figures {
              flow order, every packet checked once\n\
              features {features:?}, locking {locking:?}, copies {copy:?}\n\
              {workers} worker(s) on core(s) {cores:?} (pinned), {:.0} MHz time-stamp counter, buffers in {packet_memory}, {dpdk}\n\
-             median (quartiles) of {samples} samples of {packets_per_sample} packets, {samples_preempted} more not clean\n\
+             median (quartiles) of {samples} samples of {packets_per_sample} packets; {samples_preempted} in which a worker lost its core {}\n\
              {}\n\
              Gbit/s: {}\n\
              timed: {}\n\
              MAC forward: {}\n\n\
              {:<10}{:>8}{:>16}{:>8}{:>8}{:>8}{:>10}{:>13}{:>8}{:>13}",
             *tsc_hz as f64 / 1e6,
+            if *samples_clean {
+                "do not count"
+            } else {
+                "count, too: the machine is busy"
+            },
             self.rate_is,
             self.layer,
             self.timed,

@@ -200,7 +200,11 @@ pub(super) struct Flow {
 
 /// Byte `at` of a flow's payload.
 pub(super) fn payload_byte(flow: &Flow, at: usize) -> u8 {
-    (at as u64 * 31 + u64::from(flow.port) + u64::from(flow.subscriber.session_id)) as u8
+    let seed = flow.port as u8 ^ flow.subscriber.session_id as u8;
+    (at as u8)
+        .wrapping_mul(31)
+        .wrapping_add((at >> 8) as u8)
+        .wrapping_add(seed)
 }
 
 /// A UDP packet of `ip_bytes` bytes with both checksums.

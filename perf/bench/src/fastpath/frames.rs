@@ -5,26 +5,33 @@ use std::collections::HashSet;
 use anyhow::{Context, Result, bail};
 use bng_fastpath::BURST;
 
-use super::flows::{Flow, Shape, downstream_frame, malformed_frame, shuffled, upstream_frame};
-use super::lane::{Head, Lane};
+use super::flows::{
+    Flow, Shape, downstream_frame, malformed_frame, plain_downstream_frame, plain_upstream_frame,
+    shuffled, upstream_frame,
+};
+use super::lane::{Head, Lane, Work};
 use super::{Direction, FastpathArgs, Locking, check};
 
 /// Index of the good frames of a direction.
 pub(super) const GOOD: usize = 0;
 /// Index of the malformed ones.
 pub(super) const MALFORMED: usize = 1;
+/// Index of those for the plain-IP path.
+pub(super) const PLAIN: usize = 2;
+/// Kinds of frames.
+const KINDS: usize = 3;
 
 /// A lane's frames, in a random order, ready to be laid out again and again.
 #[derive(Default)]
 pub(super) struct Heads {
-    up: [Vec<Head>; 2],
-    down: [Vec<Head>; 2],
+    up: [Vec<Head>; KINDS],
+    down: [Vec<Head>; KINDS],
     /// Packets that were checked.
     pub(super) checked: u64,
 }
 
 impl Heads {
-    pub(super) const fn of(&self, direction: Direction) -> &[Vec<Head>; 2] {
+    pub(super) const fn of(&self, direction: Direction) -> &[Vec<Head>; KINDS] {
         match direction {
             Direction::Up => &self.up,
             Direction::Down => &self.down,
@@ -67,7 +74,7 @@ pub(super) fn check_all(
             Ok((flow.subscriber.access_port, frame))
         });
         let frames = frames.collect::<Result<Vec<_>>>()?;
-        let mut sent = lane.through(Direction::Up, &frames)?;
+        let mut sent = lane.through(Work::Pipeline(Direction::Up), &frames)?;
         let mut down = Vec::with_capacity(part.len());
         for (flow, (port, frame)) in part.iter().zip(&frames) {
             let of_flow = || format!("upstream, {flow:?}");
@@ -87,7 +94,7 @@ pub(super) fn check_all(
         if !directions.contains(&Direction::Down) {
             continue;
         }
-        let mut sent = lane.through(Direction::Down, &down)?;
+        let mut sent = lane.through(Work::Pipeline(Direction::Down), &down)?;
         for (flow, (port, frame)) in part.iter().zip(&down) {
             let of_flow = || format!("downstream, {flow:?}");
             let out = sent.get_mut(usize::from(flow.subscriber.access_port));
@@ -97,6 +104,9 @@ pub(super) fn check_all(
             heads.down[GOOD].push(Head::new(frame, *port)?);
         }
     }
+    if args.plain_ip {
+        check_plain(lane, args, shape, &flows, &mut heads)?;
+    }
     if args.malformed {
         for (defect, flow) in flows.iter().enumerate() {
             let frame = malformed_frame(flow, ip_bytes, defect).context(small)?;
@@ -104,4 +114,53 @@ pub(super) fn check_all(
         }
     }
     Ok(heads)
+}
+
+/// The same for the plain-IP path.
+fn check_plain(
+    lane: &mut Lane,
+    args: &FastpathArgs,
+    shape: &Shape,
+    flows: &[Flow],
+    heads: &mut Heads,
+) -> Result<()> {
+    let ip_bytes = args.ip_bytes;
+    for direction in args.directions() {
+        for part in flows.chunks(BURST) {
+            let frames = part.iter().map(|flow| {
+                let (port, frame) = match direction {
+                    Direction::Up => (
+                        flow.subscriber.access_port,
+                        plain_upstream_frame(flow, ip_bytes),
+                    ),
+                    Direction::Down => (shape.core_port(), plain_downstream_frame(flow, ip_bytes)),
+                };
+                Ok((port, frame.context("IP packet too small")?))
+            });
+            let frames = frames.collect::<Result<Vec<_>>>()?;
+            let mut sent = lane.through(Work::Plain(*direction), &frames)?;
+            for (flow, (port, frame)) in part.iter().zip(&frames) {
+                let of_flow = || format!("plain IP {direction:?}, {flow:?}");
+                let egress = match direction {
+                    Direction::Up => shape.core_port(),
+                    Direction::Down => flow.subscriber.access_port,
+                };
+                let out = sent.get_mut(usize::from(egress));
+                let out = out.and_then(Iterator::next).with_context(of_flow)?;
+                let list = match direction {
+                    Direction::Up => {
+                        check::plain_upstream(&out, flow, ip_bytes).with_context(of_flow)?;
+                        &mut heads.up[PLAIN]
+                    }
+                    Direction::Down => {
+                        check::plain_downstream(&out, flow, ip_bytes).with_context(of_flow)?;
+                        &mut heads.down[PLAIN]
+                    }
+                };
+                list.push(Head::new(frame, *port)?);
+                heads.checked += 1;
+            }
+        }
+    }
+    Ok(())
 }

@@ -5,6 +5,7 @@
 //!  check   --feed--> [net_ring] --rx--> pipeline        --tx--> [net_ring] --> read and check
 //! ```
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,10 +16,10 @@ use bng_dataplane::frame::Frame;
 use bng_dataplane::host::HostBell;
 use bng_dataplane::tx::TxPort;
 use bng_fastpath::{BURST, FastPath, Origin, Settings, Verdict};
-use bng_shm::{Counter, Worker, monotonic_ns};
+use bng_shm::{Counter, FRAME_MAX, Worker, monotonic_ns};
 use parking_lot::Mutex;
 use rte_rs::{
-    Burst, Consumer, Eal, Mbuf, Mempool, Port, PortConfig, RingConfig, RxQueue, TxQueue,
+    Burst, Consumer, Eal, Mbuf, Mempool, Port, PortConfig, Producer, RingConfig, RxQueue, TxQueue,
     sp_sc_ring, tsc,
 };
 
@@ -27,7 +28,7 @@ use super::{Direction, Locking};
 
 /// Packets that are laid out and measured together: the whole bursts that net_ring's ring of 1,024 places holds, one of
 /// which stays free.
-const CHUNK: usize = 31 * BURST;
+pub(super) const CHUNK: usize = 31 * BURST;
 /// As [`CHUNK`], where frames are copied: as many as a virtio queue of common size. Both ends of the copies and the buffers
 /// then fit a core's second-level cache, as they do behind such a port.
 const COPIED_CHUNK: usize = 8 * BURST;
@@ -64,6 +65,8 @@ impl Head {
 pub(super) enum Work {
     /// The worker's loop: all stages.
     Pipeline(Direction),
+    /// The same loop with the plain-IP path in place of PPPoE and NAT.
+    Plain(Direction),
     /// MAC addresses exchanged and nothing else.
     MacForward,
 }
@@ -119,7 +122,7 @@ impl Stages {
     fn run(
         &mut self,
         fib: &RteFib,
-        direction: Direction,
+        work: Work,
         burst: &mut Burst<BURST>,
         now_ns: u64,
     ) -> [Verdict; BURST] {
@@ -128,19 +131,19 @@ impl Stages {
         match self {
             Self::Own(fast) => {
                 fast.poll(now_ns);
-                stages(fast, fib, direction, frames, &mut verdicts);
+                stages(fast, fib, work, frames, &mut verdicts);
             }
             Self::Shared(locked, Locking::Packet, _) => {
                 for (frame, verdict) in frames.chunks_mut(1).zip(verdicts.chunks_mut(1)) {
                     let mut locked = locked.lock();
                     locked.poll(now_ns);
-                    stages(&mut locked.fast, fib, direction, frame, verdict);
+                    stages(&mut locked.fast, fib, work, frame, verdict);
                 }
             }
             Self::Shared(locked, _, _) => {
                 let mut locked = locked.lock();
                 locked.poll(now_ns);
-                stages(&mut locked.fast, fib, direction, frames, &mut verdicts);
+                stages(&mut locked.fast, fib, work, frames, &mut verdicts);
             }
         }
         verdicts
@@ -151,13 +154,16 @@ impl Stages {
 fn stages(
     fast: &mut FastPath,
     fib: &RteFib,
-    direction: Direction,
+    work: Work,
     frames: &mut [Frame],
     verdicts: &mut [Verdict],
 ) {
-    match direction {
-        Direction::Up => fast.upstream(fib, frames, verdicts, Origin::Port),
-        Direction::Down => fast.downstream(frames, verdicts, Origin::Port),
+    match work {
+        Work::Pipeline(Direction::Up) => fast.upstream(fib, frames, verdicts, Origin::Port),
+        Work::Pipeline(Direction::Down) => fast.downstream(frames, verdicts, Origin::Port),
+        Work::Plain(Direction::Up) => fast.plain_upstream(fib, frames, verdicts),
+        Work::Plain(Direction::Down) => fast.plain_downstream(frames, verdicts),
+        Work::MacForward => {}
     }
 }
 
@@ -178,6 +184,7 @@ pub(super) struct LanePorts {
     plain: TxQueue,
     pool: Mempool,
     hosts: [Consumer; 2],
+    from_host: (Producer, Consumer),
 }
 
 impl LanePorts {
@@ -235,6 +242,14 @@ impl LanePorts {
             plain,
             pool: pool.clone(),
             hosts: [host, checked_host],
+            from_host: sp_sc_ring(
+                eal,
+                &RingConfig {
+                    name: format!("from-host{index}"),
+                    capacity: 64,
+                    numa_node: None,
+                },
+            )?,
         })
     }
 }
@@ -265,8 +280,12 @@ pub(super) struct Lane {
     /// seen less often per second than on a worker under full load, and mappings written more often per packet.
     paused_ns: u64,
     paused_since_ns: u64,
-    // The host thread's ends: nothing comes out of them here.
-    _hosts: [Consumer; 2],
+    /// Frames from the kernel: there are none, but a worker looks.
+    from_host: Consumer,
+    /// For frames from control, of which there are none either.
+    buffer: Box<[u8; FRAME_MAX]>,
+    // The host thread's ends: nothing goes through them here.
+    _hosts: ([Consumer; 2], Producer),
 }
 
 impl Lane {
@@ -309,7 +328,9 @@ impl Lane {
             chunk,
             paused_ns: 0,
             paused_since_ns: now_ns,
-            _hosts: ports.hosts,
+            from_host: ports.from_host.1,
+            buffer: Box::new([0; FRAME_MAX]),
+            _hosts: (ports.hosts, ports.from_host.0),
         }
     }
 
@@ -317,7 +338,7 @@ impl Lane {
     /// transmit queue; returns what left on each port, in order, and how many frames did not.
     pub(super) fn through(
         &mut self,
-        direction: Direction,
+        work: Work,
         frames: &[(u8, Vec<u8>)],
     ) -> Result<Vec<std::vec::IntoIter<Vec<u8>>>> {
         let mut burst: Burst<BURST> = Burst::new();
@@ -338,7 +359,7 @@ impl Lane {
             );
         }
         let now_ns = self.paused_since_ns - self.paused_ns;
-        let verdicts = self.stages.run(&self.fib, direction, &mut burst, now_ns);
+        let verdicts = self.stages.run(&self.fib, work, &mut burst, now_ns);
         let shm = self.stages.shm_mut();
         self.checked_out
             .dispatch(&mut burst, &verdicts, shm, now_ns / 1_000_000);
@@ -398,14 +419,17 @@ impl Lane {
     /// Runs `work` over the chunk that was laid out, until it is done or another lane sets `stop`. Measured.
     pub(super) fn run(&mut self, work: Work, stop: &AtomicBool) -> Pass {
         match work {
-            Work::Pipeline(direction) => self.pipeline(direction, stop),
+            Work::Pipeline(direction) | Work::Plain(direction) => {
+                self.pipeline(work, direction, stop)
+            }
             Work::MacForward => self.mac_forward(stop),
         }
     }
 
-    /// A worker's loop: clock, NAT ageing, receive, stages, dispatch, transmit (which frees), counters, epoch echo.
+    /// A worker's loop: clock, NAT ageing, receive, stages, dispatch, transmit (which frees), a look for frames from control and
+    /// from the kernel, counters, epoch echo.
     #[inline(never)]
-    fn pipeline(&mut self, direction: Direction, stop: &AtomicBool) -> Pass {
+    fn pipeline(&mut self, work: Work, direction: Direction, stop: &AtomicBool) -> Pass {
         let (packets, octets) = match direction {
             Direction::Up => (Counter::RxAccess, Counter::RxAccessBytes),
             Direction::Down => (Counter::RxCore, Counter::RxCoreBytes),
@@ -414,31 +438,41 @@ impl Lane {
         let mut burst: Burst<BURST> = Burst::new();
         self.paused_ns += monotonic_ns() - self.paused_since_ns;
         let start = tsc();
+        let mut last = start;
         while done < self.chunk && !stop.load(Ordering::Relaxed) {
+            self.fib.follow();
             let now_ns = monotonic_ns() - self.paused_ns;
             let frames = self.rx.burst(&mut burst);
             let mut bytes = 0;
             for mbuf in &mut burst {
                 // The worker writes its port's number here, which is the one that is there.
                 let port = mbuf.port();
-                mbuf.set_port(std::hint::black_box(port));
+                mbuf.set_port(black_box(port));
                 bytes += mbuf.len() as u64;
             }
             if let Some(copies) = &mut self.copies {
                 copies.into(&mut burst, done);
             }
-            let verdicts = self.stages.run(&self.fib, direction, &mut burst, now_ns);
+            let verdicts = self.stages.run(&self.fib, work, &mut burst, now_ns);
             if let Some(copies) = &mut self.copies {
                 copies.out_of(&burst, done);
             }
             let shm = self.stages.shm_mut();
             shm.count(packets, frames as u64);
             shm.count(octets, bytes);
+            if direction == Direction::Down {
+                black_box(shm.take_injected(&mut self.buffer));
+            }
             self.out
                 .dispatch(&mut burst, &verdicts, shm, now_ns / 1_000_000);
+            black_box(shm.take_injected(&mut self.buffer));
+            self.from_host.dequeue_burst(&mut burst);
             shm.count(Counter::Loops, 1);
             shm.pay_bell();
             shm.quiescent();
+            let now = tsc();
+            shm.count(Counter::BusyCycles, now - last);
+            last = now;
             done += frames;
         }
         let ticks = tsc() - start;

@@ -8,12 +8,12 @@
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use bng_dataplane::fib_mirror::FibMirror;
+use bng_dataplane::fib_mirror::FibMirrors;
 use bng_fastpath::FastPath;
-use bng_shm::{Counter, Dataplane, Publisher, monotonic_ms};
+use bng_shm::{Counter, Dataplane, Publisher, SessionStats, monotonic_ms};
 use clap::{Args, ValueEnum};
 use parking_lot::Mutex;
 use rte_rs::{Mempool, MempoolConfig};
@@ -21,9 +21,11 @@ use serde::{Deserialize, Serialize};
 
 use flows::{HEADERS, Shape};
 use frames::Heads;
-use lane::{Lane, LanePorts, Locked, Start, Work};
+use lane::{CHUNK, Lane, LanePorts, Locked, Start, Work};
 use platform::Platform;
 use rounds::{InStep, Part, Round};
+
+pub(crate) use figures::Figures;
 
 mod check;
 mod figures;
@@ -123,12 +125,18 @@ pub(crate) struct FastpathArgs {
     /// Copies in and out of the packet buffers, for the pipeline and the MAC-forward loop alike.
     #[arg(long, value_enum, default_value_t = Copying::None)]
     copy: Copying,
+    /// Plain-IP forwarding with the same features in place of PPPoE and NAT, and those beside it in the same run.
+    #[arg(long)]
+    plain_ip: bool,
     /// VLAN tags of subscribers' frames.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     tags: u8,
     /// Measure malformed session frames beside good ones; upstream only.
     #[arg(long)]
     malformed: bool,
+    /// Measure the same while another thread reads the counters of all sessions, again and again. It wants a core of its own.
+    #[arg(long)]
+    read_counters: bool,
     /// Seconds for each direction, all loops together, laying out frames included.
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     seconds: f64,
@@ -157,16 +165,48 @@ impl FastpathArgs {
 
     /// The kinds of rounds of a direction, taken in turn.
     fn rounds(&self, direction: Direction) -> Vec<Round> {
-        let round = |work, frames, solo| Round { work, frames, solo };
-        let mut rounds = vec![
-            round(Work::Pipeline(direction), frames::GOOD, false),
-            round(Work::MacForward, frames::GOOD, false),
-        ];
+        let round = |work, frames| Round {
+            work,
+            frames,
+            solo: false,
+            reading: false,
+            repeat: 1,
+        };
+        let (pipeline, mac_forward) = if self.plain_ip {
+            (
+                round(Work::Plain(direction), frames::PLAIN),
+                round(Work::MacForward, frames::PLAIN),
+            )
+        } else {
+            (
+                round(Work::Pipeline(direction), frames::GOOD),
+                round(Work::MacForward, frames::GOOD),
+            )
+        };
+        let mut rounds = vec![pipeline, mac_forward];
+        if self.plain_ip {
+            rounds.push(round(Work::Pipeline(direction), frames::GOOD));
+        }
         if self.workers > 1 {
-            rounds.push(round(Work::Pipeline(direction), frames::GOOD, true));
+            rounds.push(Round {
+                solo: true,
+                ..pipeline
+            });
         }
         if self.malformed {
-            rounds.push(round(Work::Pipeline(direction), frames::MALFORMED, false));
+            rounds.push(round(Work::Pipeline(direction), frames::MALFORMED));
+        }
+        if self.read_counters {
+            // Long enough that each session's counters are written several times.
+            let repeat = (self.sessions as usize * 4 / CHUNK).max(16);
+            for round in &mut rounds {
+                round.repeat = repeat;
+            }
+            rounds.push(Round {
+                reading: true,
+                repeat,
+                ..pipeline
+            });
         }
         rounds
     }
@@ -179,6 +219,15 @@ struct LaneResult {
     checked: u64,
 }
 
+/// What the thread did that read counters.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    /// How often it read all of them.
+    times: u32,
+    /// Time that took together.
+    spent: Duration,
+}
+
 /// Everything one run stands on.
 struct Bench<'a> {
     args: &'a FastpathArgs,
@@ -189,13 +238,19 @@ struct Bench<'a> {
     fib: bng_dataplane::fib_mirror::RteFib,
     pool: Mempool,
     // Its one writer, kept for as long as it is read.
-    _routes: FibMirror,
+    _routes: FibMirrors,
 }
 
 impl<'a> Bench<'a> {
     fn new(args: &'a FastpathArgs) -> Result<Self> {
         let shape = Shape::new(args.sessions, args.flows, args.destinations, args.tags)?;
         let platform = Platform::start(args.workers, &args.cores, args.no_huge)?;
+        if args.read_counters && platform.cores.contains(&platform.main_core) {
+            bail!(
+                "--read-counters needs core {} for itself, and a worker is on it",
+                platform.main_core
+            );
+        }
         // With a lock there is one more: the one behind it.
         let capacities = tables::capacities(&shape, args.workers + 1);
         let (dataplane, mut publisher) = Dataplane::in_process(capacities)?;
@@ -206,10 +261,11 @@ impl<'a> Bench<'a> {
             args.locking,
             args.features,
         )?;
-        let (mut routes, fib) = FibMirror::new(&platform.eal, capacities.routes)?;
-        if routes.refresh(&dataplane.reader()).is_none() || routes.is_empty() {
+        let mut routes = FibMirrors::new(&platform.eal, &capacities)?;
+        if routes.refresh(&dataplane.reader()).v4.is_none() || routes.is_empty() {
             bail!("the default route did not reach the FIB");
         }
+        let fib = routes.lookup();
         let buffers = BUFFERS * u32::from(args.workers) - 1;
         let pool = Mempool::create(&platform.eal, &MempoolConfig::new("frames", buffers))?;
         Ok(Self {
@@ -255,8 +311,28 @@ impl<'a> Bench<'a> {
             .collect()
     }
 
+    /// Reads the counters of all sessions whenever the lanes ask for it, until they are done.
+    fn read_counters(&self, in_step: &InStep) -> Reading {
+        let reader = self.dataplane.reader();
+        let mut reading = Reading::default();
+        while !in_step.is_done() {
+            if !in_step.reading() {
+                std::thread::sleep(Duration::from_micros(20));
+                continue;
+            }
+            let begun = Instant::now();
+            for session in 0..self.shape.sessions {
+                let slot = self.shape.subscriber(session).slot;
+                std::hint::black_box(reader.stats(slot).map(SessionStats::copy));
+            }
+            reading.times += 1;
+            reading.spent += begun.elapsed();
+        }
+        reading
+    }
+
     /// Runs all lanes to their end.
-    fn run(&mut self) -> Result<Vec<LaneResult>> {
+    fn run(&mut self) -> Result<(Vec<LaneResult>, Reading)> {
         let starts = self.starts()?;
         let in_step = InStep::new(self.args.workers);
         let time = Duration::try_from_secs_f64(self.args.seconds).context("--seconds")?;
@@ -276,6 +352,12 @@ impl<'a> Bench<'a> {
                         .spawn_scoped(scope, body)?,
                 );
             }
+            // On the main thread's core, which it inherits.
+            let in_step = &in_step;
+            let reading = this
+                .args
+                .read_counters
+                .then(|| scope.spawn(move || this.read_counters(in_step)));
             let mut results: Vec<Result<_>> = threads
                 .into_iter()
                 .map(|thread| thread.join().map_err(|_| anyhow!("a worker panicked"))?)
@@ -285,7 +367,10 @@ impl<'a> Bench<'a> {
                 Err(error) => error.to_string() == rounds::OTHER,
                 Ok(_) => true,
             });
-            results.into_iter().collect()
+            in_step.done();
+            let reading = reading.and_then(|thread| thread.join().ok());
+            let lanes = results.into_iter().collect::<Result<_>>()?;
+            Ok((lanes, reading.unwrap_or_default()))
         })
     }
 
@@ -355,10 +440,15 @@ pub(crate) fn run(args: &FastpathArgs) -> Result<ExitCode> {
     if args.malformed && args.directions().contains(&Direction::Down) {
         bail!("--malformed is about PPPoE frames: it needs --direction up");
     }
+    if args.plain_ip
+        && (args.malformed || args.read_counters || args.tags > 0 || args.locking != Locking::None)
+    {
+        bail!("--plain-ip is measured without --malformed, --read-counters, --tags and --locking");
+    }
     let mut bench = Bench::new(args)?;
-    let lanes = bench.run()?;
+    let (lanes, reading) = bench.run()?;
     let mut stdout = std::io::stdout().lock();
-    let all = figures::of_run(&bench, &lanes)?;
+    let all = figures::of_run(&bench, &lanes, reading)?;
     for (index, figures) in all.iter().enumerate() {
         if args.json {
             serde_json::to_writer(&mut stdout, figures)?;

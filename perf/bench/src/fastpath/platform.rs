@@ -11,6 +11,8 @@ pub(super) struct Platform {
     pub(super) eal: Eal,
     /// Core of each worker.
     pub(super) cores: Vec<usize>,
+    /// Core of the main thread.
+    pub(super) main_core: usize,
     /// Kind of memory the buffers are in, as text.
     pub(super) memory: &'static str,
 }
@@ -46,6 +48,7 @@ impl Platform {
         Ok(Self {
             eal: Eal::init(&arguments)?,
             cores,
+            main_core: first,
             memory: name,
         })
     }

@@ -22,6 +22,11 @@ pub(super) struct Round {
     pub(super) frames: usize,
     /// Only the first lane runs; the others sleep.
     pub(super) solo: bool,
+    /// Another thread reads all sessions' counters meanwhile, again and again.
+    pub(super) reading: bool,
+    /// How often in a row. What comes before has left traces in the caches of several cores if this is more than once; so
+    /// of several the first half does not count.
+    pub(super) repeat: usize,
 }
 
 /// What keeps the lanes in step.
@@ -31,6 +36,8 @@ pub(super) struct InStep {
     stop: AtomicBool,
     over: AtomicBool,
     failed: AtomicBool,
+    reading: AtomicBool,
+    done: AtomicBool,
     lanes: u32,
 }
 
@@ -42,6 +49,8 @@ impl InStep {
             stop: AtomicBool::new(false),
             over: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            reading: AtomicBool::new(false),
+            done: AtomicBool::new(false),
             lanes: u32::from(lanes),
         }
     }
@@ -53,6 +62,21 @@ impl InStep {
         }
         self.barrier.wait();
         !self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the counters are to be read now.
+    pub(super) fn reading(&self) -> bool {
+        self.reading.load(Ordering::Relaxed)
+    }
+
+    /// Tells that no lane runs any more.
+    pub(super) fn done(&self) {
+        self.done.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether no lane runs any more.
+    pub(super) fn is_done(&self) -> bool {
+        self.done.load(Ordering::Relaxed)
     }
 
     /// Waits until every lane has got as far. A lane that is not ready ends the others, too.
@@ -71,6 +95,8 @@ pub(super) struct Part {
     pub(super) number: usize,
     /// Place in the list of kinds.
     pub(super) kind: usize,
+    /// One that does not count, since it comes soon after another kind.
+    pub(super) settling: bool,
     pub(super) pass: Pass,
     /// The thread kept its core all the time, as far as the kernel knows.
     pub(super) clean: bool,
@@ -102,10 +128,19 @@ pub(super) fn run(
     let mut cursors: Vec<_> = frames.iter().map(|list| list.iter().cycle()).collect();
     // Once for what is gathered, so that nothing is allocated for it between passes.
     let mut parts = Vec::with_capacity(1 << 16);
+    let turns: Vec<(usize, Round, bool)> = kinds
+        .iter()
+        .enumerate()
+        .flat_map(|(kind, round)| {
+            (0..round.repeat).map(move |at| (kind, *round, at < round.repeat / 2))
+        })
+        .collect();
     let begun = Instant::now();
     for number in 0.. {
-        let kind = number % kinds.len();
-        let Some(round) = kinds.get(kind) else { break };
+        let turn = number % turns.len().max(1);
+        let Some((kind, round, settling)) = turns.get(turn).copied() else {
+            break;
+        };
         let takes_part = index == 0 || !round.solo;
         let mut laid_out = Ok(());
         if takes_part && let Some(cursor) = cursors.get_mut(round.frames) {
@@ -114,8 +149,10 @@ pub(super) fn run(
         if index == 0 {
             in_step.ready.store(0, Ordering::Relaxed);
             in_step.stop.store(false, Ordering::Relaxed);
-            let over = kind == 0 && begun.elapsed() >= time;
+            let over = turn == 0 && begun.elapsed() >= time;
             in_step.over.store(over, Ordering::Relaxed);
+            let reading = round.reading && !over;
+            in_step.reading.store(reading, Ordering::Relaxed);
         }
         if !in_step.meet(laid_out.is_ok()) {
             laid_out?;
@@ -145,6 +182,7 @@ pub(super) fn run(
             parts.push(Part {
                 number,
                 kind,
+                settling,
                 pass,
                 clean: before == after,
                 allocations: allocated.count_total,

@@ -52,6 +52,7 @@ pub(super) fn settings(shape: &Shape, flows: u32, seed: u64) -> Settings {
     };
     Settings {
         ports: access.chain([core]).collect(),
+        vlans: Vec::new(),
         nat_mappings: flows.saturating_mul(2).max(65_536),
         nat_timers: NatTimers::default(),
         echo_per_second: 100,

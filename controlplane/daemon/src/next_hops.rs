@@ -166,10 +166,7 @@ impl NextHops {
         }
         if delta.ends {
             if let Some((ipv4, ipv6)) = self.incoming.take() {
-                changed = (
-                    ipv4.placed != self.ipv4.placed,
-                    ipv6.placed != self.ipv6.placed,
-                );
+                changed = (!ipv4.is_same(&self.ipv4), !ipv6.is_same(&self.ipv6));
                 std::mem::replace(&mut self.ipv4, ipv4).release(&mut self.places);
                 std::mem::replace(&mut self.ipv6, ipv6).release(&mut self.places);
             }
@@ -325,7 +322,7 @@ fn say_left_out(family: &str, before: usize, now: usize, example: Option<String>
 }
 
 impl<A: Copy + Ord + Into<IpAddr>> Routes<A> {
-    /// Leads a prefix another way, or nowhere; true when that changes the routes to publish.
+    /// Leads a prefix another way, or nowhere; true when that changes the routes to publish or those left out.
     fn put(
         &mut self,
         places: &mut Places,
@@ -334,7 +331,7 @@ impl<A: Copy + Ord + Into<IpAddr>> Routes<A> {
         publisher: &mut Publisher,
         tally: &mut Tally,
     ) -> bool {
-        self.unplaced.remove(&prefix);
+        let was_unplaced = self.unplaced.remove(&prefix).is_some();
         let id = way.and_then(|way| {
             let id = places.acquire(way, publisher, tally);
             if id.is_none() {
@@ -349,7 +346,7 @@ impl<A: Copy + Ord + Into<IpAddr>> Routes<A> {
         if let Some(before) = before {
             places.release(before);
         }
-        before != id
+        before != id || was_unplaced != self.unplaced.contains_key(&prefix)
     }
 
     /// Numbers have become free: tries those that found none.
@@ -364,6 +361,10 @@ impl<A: Copy + Ord + Into<IpAddr>> Routes<A> {
             has_changed |= self.put(places, prefix, Some(&way), publisher, tally);
         }
         has_changed
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.placed == other.placed && self.unplaced == other.unplaced
     }
 
     fn release(self, places: &mut Places) {

@@ -51,6 +51,6 @@ deny:
 	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "installing cargo-deny (some minutes)"; $(CARGO) install cargo-deny --locked; }
 	$(CARGO) deny check bans licenses sources
 
-bench: ## ns per packet of the fast path beside a MAC-forward loop
+bench: ## the benchmark grid into perf/results (root); BENCH=quick is short, into perf/results/quick
 	$(CARGO) build --release -p bng-perf
-	$(BNG_BIN_DIR)/bng-perf fastpath
+	$(BNG_BIN_DIR)/bng-perf bench $(if $(filter quick,$(BENCH)),--quick --results perf/results/quick,--results perf/results)

@@ -3,7 +3,7 @@
 //!
 //! The error is made in the offending packet's own buffer and goes back where that came from: to the subscriber in its
 //! session, to a remote host by the port, and to the station, that sent the frame. The packet is counted under the reason
-//! it was dropped for, the error as `icmp_error_sent`. Errors are limited per second and worker; they are packets of ours,
+//! it was dropped for, the error as `icmp_error_sent`. Errors are limited per second, worker and side; they are packets of ours,
 //! so neither policer nor filter is asked, and the session's statistics count them as sent to the subscriber.
 
 use bng_shm::{Counter, SlotIndex};
@@ -131,7 +131,7 @@ fn answer<B: PacketBuf>(
     let is_sent = way.source != 0
         && quoted >= MIN_QUOTE.min(packet.len.into())
         && may_answer(packet, buf.data());
-    if !is_sent || !allowed(stages) {
+    if !is_sent || !allowed(stages, way.is_session) {
         return None;
     }
     let quote = packet.bytes(buf.data()).get(..quoted)?;
@@ -150,9 +150,16 @@ fn answer<B: PacketBuf>(
     Some((HEAD_LEN + quoted) as u64)
 }
 
-/// Takes an error from this second's, of either IP version; what is over the limit is counted.
-pub(crate) fn allowed(stages: &mut Stages) -> bool {
-    let allowed = stages.icmp_limit.allow(stages.now_ms);
+/// Takes an error from this second's, of either IP version; what is over the limit is counted. Subscribers and the core have
+/// a limit each, so that a flood from one side does not silence the errors path MTU discovery of the other relies on.
+pub(crate) fn allowed(stages: &mut Stages, to_subscriber: bool) -> bool {
+    let [to_core_limit, to_subscriber_limit] = &mut stages.icmp_limits;
+    let limit = if to_subscriber {
+        to_subscriber_limit
+    } else {
+        to_core_limit
+    };
+    let allowed = limit.allow(stages.now_ms);
     if !allowed {
         stages.shm.count(Counter::IcmpErrorLimited, 1);
     }

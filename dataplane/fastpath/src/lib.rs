@@ -7,6 +7,8 @@
 //!  (core)               -> policer -> nat44 -> mss -> encap (-> fragment) -> access port
 //! ```
 //!
+//! IPv6 packets are set aside there and go through the stages in `v6`.
+//!
 //! One file per stage; [`upstream`](FastPath::upstream) and [`downstream`](FastPath::downstream) work on bursts, a
 //! pass at a time, and each pass prefetches what the next one reads. Every buffer of a burst gets exactly one
 //! [`Verdict`], and what is dropped is counted under exactly one reason of the list in `bng-shm`.

@@ -155,7 +155,7 @@ fn parse_any<B: PacketBuf>(
     stages.shm.reader().prefetch_session(frame.slot);
     frame.sender = session::sender(&link);
     frame.protocol = ppp.protocol;
-    frame.packet_defect = Some(Counter::PppProtocolUnsupported);
+    frame.packet_defect = None;
     if ppp.protocol == protocol::IPV4 {
         packet(stages, ppp.payload, l3, frame);
     }

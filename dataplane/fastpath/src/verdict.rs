@@ -28,7 +28,8 @@ pub enum Verdict {
         /// The port, index among all ports.
         port: u8,
     },
-    /// Give the unchanged frame to the worker that owns its session.
+    /// Give the frame to the worker that owns its session: unchanged or, from one subscriber to another, in the form of a
+    /// frame from a core port.
     HandOver {
         /// Index of the worker.
         worker: u8,

@@ -35,7 +35,7 @@ pub struct Settings {
     pub resolve_per_second: u32,
     /// PPP control frames of one session punted per second, and at once; 0 for no limit.
     pub punts_per_second: u32,
-    /// ICMP and ICMPv6 errors sent per second.
+    /// ICMP and ICMPv6 errors sent per second to subscribers, and as many to the core.
     pub icmp_errors_per_second: u32,
     /// Secret of the mapping table's hash and of the port choice; random, new at every start.
     pub seed: u64,
@@ -61,7 +61,8 @@ pub(crate) struct Stages {
     pub(crate) resolver: Resolver,
     pub(crate) filters: Filters,
     pub(crate) punt_meter: Meter,
-    pub(crate) icmp_limit: RateLimit,
+    /// Of errors to the core, and to subscribers.
+    pub(crate) icmp_limits: [RateLimit; 2],
     pub(crate) now_ms: u64,
     pub(crate) now_ns: u64,
     /// Packets of the burst in hand that the IPv4 passes have set aside as IPv6, one bit each.
@@ -110,7 +111,7 @@ impl FastPath {
             resolver: Resolver::new(settings.resolve_per_second, now_ms),
             filters,
             punt_meter: punt_limit::meter(settings.punts_per_second),
-            icmp_limit: RateLimit::new(settings.icmp_errors_per_second, now_ms),
+            icmp_limits: [(); 2].map(|()| RateLimit::new(settings.icmp_errors_per_second, now_ms)),
             now_ms,
             now_ns: now_ms * 1_000_000,
             aside: Cell::new(0),

@@ -352,6 +352,13 @@ fn errors_over_the_limit_are_counted_and_the_packet_under_its_own_reason() {
         Counter::IcmpErrorLimited,
     ];
     assert_eq!(counters.map(|c| count(&world, c)), [10, 4, 6]);
+    let outside = outside(&mut world, &session);
+    let big = edited(udp((World::HOST, 53), outside, &[7; 1_472]), 6, DF);
+    assert_eq!(
+        down(&mut world, &big).0,
+        TO_CORE,
+        "the other side has a limit of its own"
+    );
     world.pass(1_000, 100);
     assert_eq!(up(&mut world, &session, &packet).0, TO_SUBSCRIBER);
 }

@@ -463,6 +463,23 @@ fn without_an_address_of_a_port_errors_come_from_the_sessions_anycast_address() 
 }
 
 #[test]
+fn an_error_is_no_larger_than_what_the_session_carries() {
+    let (mut world, session) = world(1);
+    world.update(
+        SLOT,
+        Session {
+            mtu: 600,
+            ..session
+        },
+    );
+    let packet = hops(udp6(me(), HOST, &[7; 1_000]), 1);
+    let (verdict, sent) = send(&mut world, &packet);
+    assert_eq!(verdict, Verdict::Forward { port: 0 });
+    assert_checksums6(&sent[30..]);
+    assert_eq!(sent.len(), 30 + 600);
+}
+
+#[test]
 fn a_packet_larger_than_the_core_ports_mtu_is_answered_with_that_mtu() {
     let (mut world, _) = world(1);
     let fits = udp6(me(), HOST, &[7; 1_500 - 48]);

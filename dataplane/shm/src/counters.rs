@@ -75,7 +75,7 @@ counters! {
         TxCore = "tx_core", "Frames given to core ports, host frames included.";
         TxAccessBytes = "tx_access_bytes", "Bytes given to access ports.";
         TxCoreBytes = "tx_core_bytes", "Bytes given to core ports.";
-        ForwardedUpstream = "forwarded_upstream", "Packets from subscribers forwarded to the core.";
+        ForwardedUpstream = "forwarded_upstream", "Packets from subscribers forwarded to the core or, IPv6, to another subscriber.";
         ForwardedDownstream = "forwarded_downstream", "Packets from the core forwarded to subscribers.";
         HandedOver = "handed_over", "Frames passed to the worker that owns their session.";
         TakenOver = "taken_over", "Frames received from other workers.";
@@ -126,7 +126,6 @@ counters! {
         PppoeLengthOne = "pppoe_length_one", "PPPoE length 1: half a PPP protocol field.";
         PppoeLengthLong = "pppoe_length_long", "PPPoE length reaches beyond the frame.";
         PppProtocolCompressed = "ppp_protocol_compressed", "One-byte PPP protocol field, which is never negotiated.";
-        PppProtocolUnsupported = "ppp_protocol_unsupported", "Network protocol that the session does not carry.";
         SessionUnknown = "session_unknown", "No session with this port, session id, VLANs and MAC.";
         SessionNotOpen = "session_not_open", "Data for a session whose network phase of this protocol (IPCP, IPv6CP) is not open.";
         SessionBusy = "session_busy", "Session entry not readable: control stopped inside a write.";

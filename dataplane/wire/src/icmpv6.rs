@@ -5,7 +5,7 @@ use core::net::Ipv6Addr;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::Sum;
-use crate::ipv6::{self, IPV6_LEN, MIN_MTU, NewIpv6, next_header};
+use crate::ipv6::{self, IPV6_LEN, NewIpv6, next_header};
 use crate::{U16, U32};
 
 /// ICMPv6 message types (IANA). Those below 128 are errors (RFC 4443 section 2.1).
@@ -96,10 +96,9 @@ pub fn checksum(src: Ipv6Addr, dst: Ipv6Addr, message: &[u8]) -> u16 {
     crate::checksum::l4_checksum_ipv6(src, dst, next_header::ICMPV6, message)
 }
 
-/// Bytes in front of the quoted packet in an error: IPv6 and ICMPv6 header.
+/// Bytes in front of the quoted packet in an error: IPv6 and ICMPv6 header. It quotes as much as fits the minimum MTU
+/// (RFC 4443 section 2.4 (c)).
 pub const ERROR_LEN: usize = IPV6_LEN + ICMPV6_LEN;
-/// Bytes of a packet an error quotes at most: as many as fit the minimum MTU (RFC 4443 section 2.4 (c)).
-pub const MAX_QUOTE: usize = MIN_MTU - ERROR_LEN;
 
 /// What kind of error is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

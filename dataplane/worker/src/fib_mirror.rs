@@ -209,6 +209,12 @@ impl FibMirrors {
         self.len() == [0, 0]
     }
 
+    /// Whether both FIBs of each family hold the latest version, so that nothing is left to do.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.v4.is_settled() && self.v6.is_settled()
+    }
+
     /// Routes that found no room, IPv4 and IPv6.
     #[must_use]
     pub fn refused(&self) -> [u32; 2] {
@@ -352,6 +358,10 @@ impl<R: Mirrored> FibMirror<R> {
 
     fn lookup(&self) -> Lookup<R::Family> {
         Lookup(Arc::clone(&self.now))
+    }
+
+    fn is_settled(&self) -> bool {
+        !self.behind && self.update.is_none()
     }
 
     /// Does a part of what is to be done; the new version, once workers find it.

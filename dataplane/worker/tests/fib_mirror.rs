@@ -274,3 +274,94 @@ fn a_look_up_never_meets_another_prefixs_next_hop() {
     println!("{versions} versions");
     assert!(versions > 10);
 }
+
+/// A full table comes, then 1,000 of its routes change, while a thread looks up as a worker does: it never finds nothing,
+/// never a next hop that was not published, and never waits.
+#[test]
+#[ignore = "takes 1,100 MiB and up to a minute"]
+fn a_full_table_comes_and_changes_while_a_worker_looks_up() {
+    const ROUTES: u32 = 1_000_000;
+    let (dataplane, mut control, mut mirrors) = tables(&eal(1_100), ROUTES, 1_024);
+    let reader = dataplane.reader();
+    let mut fib = mirrors.lookup();
+    let table = |moved: u32| -> Vec<_> {
+        let routes = (0..ROUTES - 1).map(|n| {
+            // /24s from 1.0.0.0 on, and a /22 around every four of every eighth.
+            let (prefix, length) = if n % 9 == 8 {
+                (0x0100_0000 + n / 9 * 8 * 1_024, 22)
+            } else {
+                (0x0100_0000 + (n / 9 * 8 + n % 9) * 256, 24)
+            };
+            Route {
+                prefix: Ipv4Addr::from(prefix),
+                length,
+                next_hop: NextHopId(if n < moved { 3 } else { 2 }),
+            }
+        });
+        [route([0, 0, 0, 0], 0, 1)]
+            .into_iter()
+            .chain(routes)
+            .collect()
+    };
+    control
+        .publish_routes(&[route([0, 0, 0, 0], 0, 1)])
+        .unwrap();
+    settle(&mut mirrors, &mut fib, &reader);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let (mut bursts, mut longest, mut seen) = (0u64, Duration::ZERO, [0u64; 4]);
+            let mut next = 1u32;
+            let mut out = [0; 32];
+            while !stop.load(Ordering::Relaxed) {
+                let dst: [u32; 32] = std::array::from_fn(|_| {
+                    next = next.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    0x0100_0000 + (next >> 2) % (ROUTES * 228)
+                });
+                let started = Instant::now();
+                fib.lookup(&dst, &mut out);
+                fib.follow();
+                longest = longest.max(started.elapsed());
+                for hop in out {
+                    seen[hop as usize] += 1;
+                }
+                bursts += 1;
+            }
+            (bursts, longest, seen)
+        });
+        let mut step = |what: &str, mirrors: &mut FibMirrors| {
+            let started = Instant::now();
+            let mut longest = Duration::ZERO;
+            let mut found = None;
+            for _ in 0..1_000_000 {
+                let call = Instant::now();
+                let applied = mirrors.refresh(&reader);
+                longest = longest.max(call.elapsed());
+                if applied.v4.is_some() {
+                    found = Some(started.elapsed());
+                } else if found.is_some() && mirrors.is_settled() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            println!(
+                "{what}: found after {:?}, both FIBs after {:?}, the main thread was away {longest:?} at most",
+                found.unwrap(),
+                started.elapsed()
+            );
+        };
+        control.publish_routes(&table(0)).unwrap();
+        step("1,000,000 routes", &mut mirrors);
+        control.publish_routes(&table(1_000)).unwrap();
+        step("1,000 routes changed", &mut mirrors);
+        assert_eq!(mirrors.len()[0], ROUTES as usize);
+        assert_eq!(mirrors.refused(), [0, 0]);
+        stop.store(true, Ordering::Relaxed);
+        let (bursts, longest, seen) = worker.join().unwrap();
+        println!(
+            "{bursts} bursts looked up meanwhile, the longest in {longest:?}, next hops {seen:?}"
+        );
+        assert_eq!(seen[0], 0, "always a route");
+        assert!(seen.iter().skip(1).all(|count| *count > 0));
+    });
+}

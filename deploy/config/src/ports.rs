@@ -28,7 +28,7 @@ pub struct Dataplane {
     /// How many routes the tables hold.
     #[serde(default)]
     pub routes: RouteCapacity,
-    /// ICMP and ICMPv6 errors each worker sends per second, 0 to 1,000,000, default 1,000. 0: none are sent.
+    /// ICMP and ICMPv6 errors each worker sends to either side per second, 0 to 1,000,000, default 1,000. 0: none are sent.
     #[serde(default = "default_icmp_errors")]
     pub icmp_errors_per_second: u32,
     /// The ports, 2 to 32. Order matters: it is the port index. At least one access and one core port.

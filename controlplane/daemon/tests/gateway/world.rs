@@ -168,6 +168,7 @@ impl World {
                     twin_ifindex: 0,
                     link_mbps: 0,
                     steering: Steering::HandOver,
+                    steering_reason: String::new(),
                     offloads: bng_shm::Offloads::RSS,
                     stats: [0; 8],
                     driver: "test".to_owned(),

@@ -39,7 +39,7 @@ pub struct Spec {
     pub echo_per_second: u32,
     /// PPP control frames punted per second and session.
     pub punts_per_second: u32,
-    /// ICMP errors sent per second and worker.
+    /// ICMP errors sent per second and worker, to either side.
     pub icmp_errors_per_second: u32,
 }
 

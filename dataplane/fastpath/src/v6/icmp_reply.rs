@@ -7,8 +7,8 @@ use std::net::Ipv6Addr;
 
 use bng_shm::{Counter, SessionLine6, SlotIndex};
 use bng_wire::Icmpv6Hdr;
-use bng_wire::icmpv6::{self, ERROR_LEN, Icmpv6Error, MAX_QUOTE, icmpv6_type, unreachable_code};
-use bng_wire::ipv6::next_header;
+use bng_wire::icmpv6::{self, ERROR_LEN, Icmpv6Error, icmpv6_type, unreachable_code};
+use bng_wire::ipv6::{MIN_MTU, next_header};
 use zerocopy::FromBytes;
 
 use super::address::Kind;
@@ -67,7 +67,8 @@ pub(crate) fn to_subscriber<B: PacketBuf>(
     };
     let port = buf.port();
     let source = stages.ranges.v6.own(port).unwrap_or(anycast(&session));
-    match answer(stages, buf, packet, source, error, true) {
+    let mtu = session.line.mtu().into();
+    match answer(stages, buf, packet, source, error, Some(mtu)) {
         Some(extent) => {
             stages.shm.count(reason, 1);
             stages.shm.count_down(slot, extent.len.into());
@@ -91,7 +92,7 @@ pub(crate) fn to_sender<B: PacketBuf>(
 ) -> Verdict {
     let port = buf.port();
     let source = stages.ranges.v6.own(port).unwrap_or(anycast(session));
-    let Some(extent) = answer(stages, buf, packet, source, error, false) else {
+    let Some(extent) = answer(stages, buf, packet, source, error, None) else {
         return Verdict::Drop(reason);
     };
     stages.shm.count(reason, 1);
@@ -104,25 +105,31 @@ pub(crate) fn to_sender<B: PacketBuf>(
     }
 }
 
-/// Makes the error in the packet's place and counts it; where it lies, or `None` if none may be sent.
+/// Makes the error in the packet's place and counts it; where it lies, or `None` if none may be sent. `session` is the MTU
+/// of the session it goes into, `None` when it does not.
 fn answer<B: PacketBuf>(
     stages: &mut Stages,
     buf: &mut B,
     packet: &Packet,
     source: Ipv6Addr,
     error: Error,
-    is_session: bool,
+    session: Option<usize>,
 ) -> Option<Extent> {
     let own_mac = stages.ports.get(buf.port())?.mac;
-    if !may_answer(packet, buf.data(), error) || !allowed(stages) {
+    if !may_answer(packet, buf.data(), error) || !allowed(stages, session.is_some()) {
         return None;
     }
     let bytes = packet.bytes(buf.data());
-    let quote = bytes.get(..bytes.len().min(MAX_QUOTE))?;
+    // A session below the minimum MTU gets what it carries.
+    let room = session
+        .unwrap_or(MIN_MTU)
+        .min(MIN_MTU)
+        .checked_sub(ERROR_LEN)?;
+    let quote = bytes.get(..bytes.len().min(room))?;
     let destination = packet.src_addr(buf.data());
     let head = icmpv6::error_head(source, destination, error.fields(), quote)?;
     let (l3, quoted) = (packet.extent.l3, quote.len());
-    if !replace(buf, l3.into(), quoted, &head, own_mac, is_session) {
+    if !replace(buf, l3.into(), quoted, &head, own_mac, session.is_some()) {
         return None;
     }
     stages.shm.count(Counter::IcmpErrorSent, 1);

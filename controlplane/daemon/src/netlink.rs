@@ -95,6 +95,8 @@ struct Watcher<'a> {
     kernel: Kernel,
     setup: TwinSetup,
     resolver: Resolver,
+    /// How long the last whole reading took.
+    read_took: Duration,
     connections: [tokio::task::JoinHandle<()>; 2],
 }
 
@@ -136,6 +138,7 @@ impl<'a> Watcher<'a> {
             kernel: Kernel::default(),
             setup: TwinSetup::new(handle.clone()),
             resolver: Resolver::new(handle.clone()),
+            read_took: Duration::ZERO,
             handle,
             connections: [tokio::spawn(listening), tokio::spawn(asking)],
         })
@@ -162,6 +165,10 @@ impl<'a> Watcher<'a> {
                     if change > pending {
                         if pending == Change::None {
                             due = Instant::now() + GATHER;
+                        }
+                        // Reading a large table anew must not be all that is done while somebody fills it.
+                        if change == Change::Unknown {
+                            due = Instant::now() + GATHER.max(self.read_took);
                         }
                         pending = change;
                     }
@@ -228,7 +235,8 @@ impl<'a> Watcher<'a> {
         for piece in self.kernel.picture() {
             self.send(piece).await;
         }
-        let all_ms = begun.elapsed().as_millis();
+        self.read_took = begun.elapsed();
+        let all_ms = self.read_took.as_millis();
         tracing::debug!(routes = count, %read_ms, %all_ms, "kernel tables read");
         self.set_up_twins().await;
         self.keep_resolved().await;

@@ -176,7 +176,6 @@ pub(crate) fn entry(live: &Live) -> Session {
         }),
         // Nothing passes before there is a policy.
         policy: live.policy.as_ref().map_or(PolicyId(0), |it| it.id),
-        ..Session::NONE
     }
 }
 

@@ -12,8 +12,8 @@ use crate::publish::Clock;
 use crate::request::{Request, SessionFilter, Window};
 use crate::sessions::Live;
 use crate::status::{
-    AddressPoolView, DataplaneView, DropView, NatPoolView, PoolsView, PortView, RingsView, Status,
-    WorkerView,
+    AddressPoolView, DataplaneView, DropView, NatPoolView, PoolsView, PortView, PrefixPoolView,
+    RingsView, Status, WorkerView,
 };
 use crate::views::{EndedView, Page, SessionDetail, SessionView};
 
@@ -221,6 +221,7 @@ fn ports(driver: &Driver, alive: bool) -> Vec<PortView> {
             mtu: if started { status.mtu } else { port.mtu },
             link_mbps: (started && status.link_mbps != 0).then_some(status.link_mbps),
             steering: status.steering.name(),
+            steering_reason: status.steering_reason,
             offloads: status.offloads.names().collect(),
             twin_ifindex: (port.role == PortRole::Core && started && status.twin_ifindex != 0)
                 .then_some(status.twin_ifindex),
@@ -252,8 +253,14 @@ fn pools(driver: &Driver) -> PoolsView {
         resting,
         total,
     });
+    let prefixes = (driver.grants.prefix_use()).map(|(name, used, total)| PrefixPoolView {
+        name: name.to_owned(),
+        used,
+        total,
+    });
     PoolsView {
         address: address.collect(),
+        prefixes: prefixes.collect(),
         nat: nat.collect(),
     }
 }

@@ -346,6 +346,61 @@ int shim_port_remove(uint16_t port)
 	return rte_dev_remove(info.device);
 }
 
+/* ---- flow rules ------------------------------------------------------------------------------------------------ */
+
+int shim_flow_add_pppoe(uint16_t port, const struct shim_pppoe_rule *rule, char *why, size_t size)
+{
+	const struct rte_flow_attr attr = { .ingress = 1 };
+	const struct rte_flow_item_eth eth = { .type = RTE_BE16(RTE_ETHER_TYPE_PPPOE_SESSION) };
+	const struct rte_flow_item_eth eth_mask = { .type = RTE_BE16(0xffff) };
+	const struct rte_flow_item_pppoe pppoe = { .session_id = rte_cpu_to_be_16(rule->session) };
+	const struct rte_flow_item_pppoe pppoe_mask = { .session_id = rte_cpu_to_be_16(rule->mask) };
+	/* In the PPPoE header the session id comes after version, type and code. */
+	const uint8_t id[2] = { rule->session >> 8, rule->session & 0xff };
+	const uint8_t id_mask[2] = { rule->mask >> 8, rule->mask & 0xff };
+	const struct rte_flow_item_raw raw = { .relative = 1, .offset = 2, .length = 2, .pattern = id };
+	const struct rte_flow_item_raw raw_mask = {
+		.relative = 1, .search = 1, .offset = -1, .limit = 0xffff, .length = 0xffff, .pattern = id_mask,
+	};
+	const struct rte_flow_action_queue queue = { .index = rule->queue };
+	const struct rte_flow_action actions[] = {
+		{ .type = RTE_FLOW_ACTION_TYPE_QUEUE, .conf = &queue },
+		{ .type = RTE_FLOW_ACTION_TYPE_END },
+	};
+	struct rte_flow_item pattern[5];
+	struct rte_flow_error error;
+	int items = 0, tag, rc;
+
+	memset(pattern, 0, sizeof(pattern));
+	memset(&error, 0, sizeof(error));
+	pattern[items].type = RTE_FLOW_ITEM_TYPE_ETH;
+	if (rule->raw && rule->tags == 0) {
+		pattern[items].spec = &eth;
+		pattern[items].mask = &eth_mask;
+	}
+	items++;
+	for (tag = 0; tag < rule->tags && tag < 2; tag++)
+		pattern[items++].type = RTE_FLOW_ITEM_TYPE_VLAN;
+	pattern[items].type = rule->raw ? RTE_FLOW_ITEM_TYPE_RAW : RTE_FLOW_ITEM_TYPE_PPPOES;
+	pattern[items].spec = rule->raw ? (const void *)&raw : (const void *)&pppoe;
+	pattern[items].mask = rule->raw ? (const void *)&raw_mask : (const void *)&pppoe_mask;
+	pattern[++items].type = RTE_FLOW_ITEM_TYPE_END;
+
+	rc = rte_flow_validate(port, &attr, pattern, actions, &error);
+	if (rc == 0 && rte_flow_create(port, &attr, pattern, actions, &error) == NULL)
+		rc = rte_errno != 0 ? -rte_errno : -EINVAL;
+	if (rc != 0)
+		snprintf(why, size, "%s", error.message != NULL ? error.message : "");
+	return rc;
+}
+
+int shim_flow_flush(uint16_t port)
+{
+	struct rte_flow_error error;
+
+	return rte_flow_flush(port, &error);
+}
+
 /* ---- FIB ------------------------------------------------------------------------------------------------------- */
 
 struct rte_fib *shim_fib_create(const char *name, const struct shim_fib_conf *conf)

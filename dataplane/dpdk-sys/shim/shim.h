@@ -22,6 +22,7 @@
 #include <rte_ethdev.h>
 #include <rte_fib.h>
 #include <rte_fib6.h>
+#include <rte_flow.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
@@ -231,6 +232,20 @@ int shim_port_link(uint16_t port, struct shim_port_link *link);
 int shim_port_stats(uint16_t port, struct shim_port_stats *stats);
 /* Closes the port and unplugs its device when no other port uses it. */
 int shim_port_remove(uint16_t port);
+
+/* Sends PPPoE session frames with `tags` VLAN tags (0..2) and `session_id & mask == session` to a queue. */
+struct shim_pppoe_rule {
+	uint16_t session;
+	uint16_t mask;
+	uint16_t queue;
+	uint8_t tags;
+	/* Match the session id as two raw bytes, for ports that do not know PPPoE. */
+	bool raw;
+};
+/* Validates the rule, then makes it. On failure the driver's reason, if it gives one, is written to `why`. */
+int shim_flow_add_pppoe(uint16_t port, const struct shim_pppoe_rule *rule, char *why, size_t size);
+/* Removes all rules of the port. */
+int shim_flow_flush(uint16_t port);
 
 /* FIBs: of IPv4 routes, DIR24_8, and of IPv6 routes, TRIE */
 struct shim_fib_conf {

@@ -188,6 +188,16 @@ pub enum Error {
         /// MiB it needs.
         mib: u64,
     },
+    /// The driver takes no such flow rule.
+    #[error("port {port}: flow rule refused: {why} ({errno})")]
+    FlowRule {
+        /// Port name.
+        port: String,
+        /// The driver's reason, if it gave one.
+        why: String,
+        /// The reason as an errno.
+        errno: Errno,
+    },
     /// Any other DPDK function that failed.
     #[error("{function} failed for {object}: {errno}")]
     Call {

@@ -48,6 +48,7 @@ mod eal_args;
 mod error;
 mod fib;
 mod flags;
+mod flow;
 mod mac;
 mod mbuf;
 mod mempool;
@@ -67,6 +68,7 @@ pub use fib::{
     NextHopSize, V4, V6, fib,
 };
 pub use flags::{RssTypes, RxOffloads, TxOffloads, ol_flags};
+pub use flow::{PppoeMatch, PppoeRule};
 pub use mac::{MacAddr, ParseMacError};
 pub use mbuf::{Mbuf, RxChecksum, Segments, TxLengths};
 pub use mempool::{Mempool, MempoolConfig};

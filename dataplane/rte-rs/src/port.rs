@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::eal::Eal;
 use crate::error::{Errno, Error, c_string, check};
 use crate::flags::{RssTypes, RxOffloads, TxOffloads};
+use crate::flow::{self, PppoeRule};
 use crate::mac::MacAddr;
 use crate::mempool::Mempool;
 use crate::port_config::{AppliedConfig, LinkStatus, PortConfig, PortInfo, QueueKind};
@@ -470,6 +471,19 @@ impl Port {
     pub fn is_promiscuous(&self) -> bool {
         // SAFETY: no preconditions.
         unsafe { dpdk_sys::rte_eth_promiscuous_get(self.shared.id) == 1 }
+    }
+
+    /// Adds a flow rule to the started port. Frames that no rule fits go where they went before.
+    ///
+    /// # Errors
+    /// [`Error::FlowRule`].
+    pub fn add_rule(&self, rule: &PppoeRule) -> Result<(), Error> {
+        flow::add(self.shared.id, &self.shared.name, rule)
+    }
+
+    /// Removes all flow rules.
+    pub fn flush_rules(&self) {
+        flow::flush(self.shared.id);
     }
 
     /// Basic counters.

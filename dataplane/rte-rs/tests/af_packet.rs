@@ -5,7 +5,10 @@
 
 mod support;
 
-use rte_rs::{Error, Mempool, Port, PortConfig, Queues, RssTypes};
+use rte_rs::{
+    Burst, Error, Mempool, Port, PortConfig, PppoeMatch, PppoeRule, Queues, RssTypes, RxChecksum,
+    RxOffloads, TxOffloads,
+};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// Local experimental ethertype (IEEE 802), which the kernel never sends.
@@ -142,4 +145,67 @@ fn vlan_tags_stay_in_the_frame() {
         }
         assert_eq!(received, [sent]);
     }
+}
+
+/// An untagged IPv4 frame with header checksum `check`.
+fn ipv4(check: u16) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00];
+    // 192.0.2.1 to 192.0.2.2, protocol 253 (RFC 3692).
+    frame.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 253]);
+    frame.extend(check.to_be_bytes());
+    frame.extend([192, 0, 2, 1, 192, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+    frame.resize(60, 0);
+    frame
+}
+
+#[test]
+fn a_port_that_verifies_ipv4_checksums_says_which_are_wrong() {
+    // SAFETY: no file descriptors or memory are unshared, the namespace of this thread only.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+    let pool = support::pool("verified", 2047);
+    let mut port = Port::probe(&support::eal(), "net_tap_verify,iface=verify").unwrap();
+    let config = PortConfig {
+        rx_offloads: RxOffloads::IPV4_CKSUM,
+        tx_offloads: TxOffloads::MBUF_FAST_FREE,
+        ..PortConfig::default()
+    };
+    let applied = port.configure(&config, &pool).unwrap();
+    assert!(applied.rx_offloads.contains(RxOffloads::IPV4_CKSUM));
+    let mut verified = port.start().unwrap();
+    support::command("ip link set verify addrgenmode none up");
+    let (_sender, mut sender) = start("net_af_packet_verify,iface=verify", 1, &pool);
+    let right = 0xf5e1;
+    support::send(&mut sender.tx[0], &pool, &[ipv4(right), ipv4(right ^ 1)]);
+    let mut found = Vec::new();
+    let mut burst = Burst::<32>::new();
+    support::until("both frames", || {
+        verified.rx[0].burst(&mut burst);
+        let ours = burst.iter().filter(|mbuf| mbuf.data()[12..14] == [8, 0]);
+        found.extend(ours.map(rte_rs::Mbuf::rx_ip_checksum));
+        burst.clear();
+        found.len() >= 2
+    });
+    assert_eq!(found, [RxChecksum::Good, RxChecksum::Bad]);
+}
+
+#[test]
+fn a_driver_that_takes_no_rules_on_pppoe_says_so() {
+    veth_pair("rule-left", "rule-right", 1500);
+    let pool = support::pool("rules", 2047);
+    let (port, _queues) = start("net_af_packet_rules,iface=rule-left", 1, &pool);
+    for by in [PppoeMatch::Pppoes, PppoeMatch::Raw] {
+        for tags in 0..=2 {
+            let rule = PppoeRule {
+                by,
+                tags,
+                mask: 1,
+                session: 0,
+                queue: 0,
+            };
+            let error = port.add_rule(&rule).unwrap_err();
+            assert!(matches!(error, Error::FlowRule { .. }), "{error}");
+            println!("{error}");
+        }
+    }
+    port.flush_rules();
 }

@@ -292,6 +292,8 @@ pub(crate) struct PortBlock {
     pub(crate) stats: [AtomicU64; 8],
     /// Driver name, zero padded.
     pub(crate) driver: [AtomicU64; 4],
+    /// Reason of the steering, zero padded.
+    pub(crate) steering_reason: [AtomicU64; 16],
 }
 
 shared!(
@@ -305,6 +307,7 @@ shared!(
         offloads,
         stats,
         driver,
+        steering_reason,
     }
 );
 

@@ -121,6 +121,8 @@ pub struct PortStatus {
     pub link_mbps: u32,
     /// How frames come to their owner.
     pub steering: Steering,
+    /// Why they come so, at most 128 bytes.
+    pub steering_reason: String,
     /// Hardware offloads in use.
     pub offloads: Offloads,
     /// rte_eth_stats: ipackets, opackets, ibytes, obytes, imissed, ierrors, oerrors, rx_nombuf.

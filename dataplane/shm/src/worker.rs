@@ -212,14 +212,8 @@ impl crate::layout::PortBlock {
         for (word, value) in self.stats.iter().zip(status.stats) {
             word.store(value, Ordering::Relaxed);
         }
-        let mut name = [0; 32];
-        let n = status.driver.len().min(32);
-        name[..n].copy_from_slice(&status.driver.as_bytes()[..n]);
-        for (word, chunk) in self.driver.iter().zip(name.chunks_exact(8)) {
-            let mut raw = [0; 8];
-            raw.copy_from_slice(chunk);
-            word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
-        }
+        put_text(&self.driver, &status.driver);
+        put_text(&self.steering_reason, &status.steering_reason);
         let mut mac = [0; 8];
         mac[..6].copy_from_slice(&status.mac);
         let word = u64::from_le_bytes(mac) | PortStatus::state_bits(status.state, status.link_up);
@@ -229,11 +223,6 @@ impl crate::layout::PortBlock {
     pub(crate) fn read(&self) -> PortStatus {
         let word = self.mac_state.load(Ordering::Acquire);
         let b = word.to_le_bytes();
-        let mut name = [0; 32];
-        for (word, chunk) in self.driver.iter().zip(name.chunks_exact_mut(8)) {
-            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-        }
-        let len = name.iter().position(|b| *b == 0).unwrap_or(name.len());
         PortStatus {
             state: PortState::from_bits((word >> 56) as u8),
             link_up: word >> 48 & 1 == 1,
@@ -242,11 +231,29 @@ impl crate::layout::PortBlock {
             twin_ifindex: self.twin_ifindex.load(Ordering::Relaxed),
             link_mbps: self.link_mbps.load(Ordering::Relaxed),
             steering: Steering::from_bits(self.steering.load(Ordering::Relaxed)),
+            steering_reason: text(&self.steering_reason),
             offloads: Offloads(self.offloads.load(Ordering::Relaxed)),
             stats: std::array::from_fn(|i| self.stats[i].load(Ordering::Relaxed)),
-            driver: String::from_utf8_lossy(&name[..len]).into_owned(),
+            driver: text(&self.driver),
         }
     }
+}
+
+/// Writes a text into words, zero padded; what does not fit is cut off.
+fn put_text(words: &[AtomicU64], text: &str) {
+    let mut bytes = text.bytes();
+    for word in words {
+        let raw = std::array::from_fn(|_| bytes.next().unwrap_or(0));
+        word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
+    }
+}
+
+fn text(words: &[AtomicU64]) -> String {
+    let bytes = words
+        .iter()
+        .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+    let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[inline]

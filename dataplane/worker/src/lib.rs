@@ -7,5 +7,6 @@ pub mod fib_mirror;
 pub mod frame;
 pub mod host;
 pub mod ports;
+pub mod steering;
 pub mod tx;
 pub mod worker;

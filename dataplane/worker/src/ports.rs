@@ -1,8 +1,12 @@
 //! Bringing up the ports: probe, configure, share out the queues, choose the steering.
 
+use crate::steering::{self, Choice, Offer};
 use bng_config::{Config, PortRole};
 use bng_shm::{Offloads, PortState, PortStatus, Steering};
-use rte_rs::{Eal, Error, Mempool, Port, PortConfig, PortInfo, Queues, RssTypes, RxOffloads};
+use rte_rs::{
+    AppliedConfig, Eal, Error, Mempool, Port, PortConfig, PortInfo, Queues, RssTypes, RxOffloads,
+    TxOffloads,
+};
 
 /// Why a port could not be brought up.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +54,10 @@ pub struct LivePort {
     pub driver: String,
     /// How frames come to their owner.
     pub steering: Steering,
+    /// Why it is that.
+    pub steering_reason: String,
+    /// What it does for us.
+    pub offloads: Offloads,
     /// Kernel interface index of the TAP twin, 0 if none.
     pub twin_ifindex: u32,
 }
@@ -105,15 +113,28 @@ fn mtu(info: &PortInfo, wanted: u16) -> Option<u16> {
     (info.driver != "net_af_packet" || wanted <= info.max_mtu).then_some(wanted)
 }
 
-/// How frames come to the worker that owns their session. Hand-over always stands behind it.
-fn steering(role: PortRole, workers: u16, rss: RssTypes) -> Steering {
-    if workers == 1 {
-        Steering::Single
-    } else if role == PortRole::Access && rss.contains(RssTypes::PPPOE) {
-        Steering::RssPppoe
-    } else {
-        Steering::HandOver
-    }
+/// Receive offloads wished for. Of checksums only the IPv4 header's: nobody on a router's way checks those of layer 4, which
+/// NAT updates without looking at the payload (RFC 1624).
+const RX_OFFLOADS: RxOffloads = RxOffloads::IPV4_CKSUM;
+/// Transmit offloads wished for. All buffers are of one pool, single and unshared, fragments included, so the port need not
+/// look at them to free them. Checksums are never computed anew: there is nothing to offload.
+const TX_OFFLOADS: TxOffloads = TxOffloads::MBUF_FAST_FREE;
+
+/// Of what was applied, what the status shows.
+fn offloads(applied: &AppliedConfig) -> Offloads {
+    let used = [
+        (
+            applied.rx_offloads.contains(RxOffloads::IPV4_CKSUM),
+            Offloads::RX_IPV4_CHECKSUM,
+        ),
+        (!applied.rss_types.is_empty(), Offloads::RSS),
+        (
+            applied.tx_offloads.contains(TxOffloads::MBUF_FAST_FREE),
+            Offloads::FAST_FREE,
+        ),
+    ];
+    let used = used.into_iter().filter(|(used, _)| *used);
+    used.fold(Offloads::default(), |all, (_, one)| all.with(one))
 }
 
 /// Probes, configures and starts every port of the configuration, in its order.
@@ -154,25 +175,37 @@ pub fn bring_up(
             rx_descriptors: wanted.rx_descriptors,
             tx_descriptors: wanted.tx_descriptors,
             mtu: mtu(&info, wanted.mtu),
-            rx_offloads: RxOffloads::NONE,
+            rx_offloads: RX_OFFLOADS,
+            tx_offloads: TX_OFFLOADS,
             rss_types: match wanted.role {
                 PortRole::Access => RssTypes::PPPOE,
                 PortRole::Core => {
-                    RssTypes::IPV4 | RssTypes::NONFRAG_IPV4_OTHER | RssTypes::TCP | RssTypes::UDP
+                    RssTypes::IPV4
+                        | RssTypes::NONFRAG_IPV4_OTHER
+                        | RssTypes::IPV6
+                        | RssTypes::TCP
+                        | RssTypes::UDP
                 }
             },
             // Control frames to the broadcast address reach us anyway; frames for others must not.
             promiscuous: false,
             // Neighbour discovery, OSPF, VRRP: the kernel behind the twin knows its groups, the port does not.
             all_multicast: wanted.role == PortRole::Core,
-            ..PortConfig::default()
         };
         let applied = port.configure(&queues, pool).map_err(failed)?;
         let mac = port.mac().map_err(failed)?.0;
         let handles = port.start().map_err(failed)?;
-        let steering = steering(wanted.role, workers, applied.rss_types);
+        let offer = Offer {
+            role: wanted.role,
+            workers,
+            queues: queues.rx_queues,
+            rss: applied.rss_types,
+        };
+        let Choice { steering, reason } = steering::choose(&offer, &port);
+        let offloads = offloads(&applied);
+        let names: Vec<_> = offloads.names().collect();
         tracing::info!(
-            "port {}: {} ({}), mtu {}, {} receive and {} transmit queue(s), steering {}",
+            "port {}: {} ({}), mtu {}, {} receive and {} transmit queue(s), steering {} ({reason}), offloads {}",
             wanted.name,
             wanted.device,
             info.driver,
@@ -180,6 +213,11 @@ pub fn bring_up(
             queues.rx_queues,
             queues.tx_queues,
             steering.name(),
+            if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(", ")
+            },
         );
         let port = LivePort {
             port,
@@ -189,6 +227,8 @@ pub fn bring_up(
             mtu: wanted.mtu,
             driver: info.driver,
             steering,
+            steering_reason: reason,
+            offloads,
             twin_ifindex: 0,
         };
         live.push((port, handles));
@@ -210,7 +250,8 @@ impl LivePort {
             twin_ifindex: self.twin_ifindex,
             link_mbps: link.and_then(|link| link.speed_mbps).unwrap_or(0),
             steering: self.steering,
-            offloads: Offloads::default(),
+            steering_reason: self.steering_reason.clone(),
+            offloads: self.offloads,
             stats: [
                 stats.rx_packets,
                 stats.tx_packets,
@@ -262,20 +303,23 @@ mod tests {
     }
 
     #[test]
-    fn steering_takes_what_the_port_offers() {
-        let none = RssTypes::NONE;
-        assert_eq!(
-            steering(PortRole::Access, 1, RssTypes::PPPOE),
-            Steering::Single
-        );
-        assert_eq!(
-            steering(PortRole::Access, 2, RssTypes::PPPOE),
-            Steering::RssPppoe
-        );
-        assert_eq!(steering(PortRole::Access, 2, none), Steering::HandOver);
-        assert_eq!(
-            steering(PortRole::Core, 2, RssTypes::PPPOE),
-            Steering::HandOver
-        );
+    fn the_status_shows_the_offloads_in_use() {
+        let applied = AppliedConfig {
+            rx_descriptors: 1_024,
+            tx_descriptors: 1_024,
+            mtu: 1_500,
+            rx_offloads: RX_OFFLOADS,
+            tx_offloads: TX_OFFLOADS,
+            rss_types: RssTypes::IPV4,
+        };
+        let names: Vec<_> = offloads(&applied).names().collect();
+        assert_eq!(names, ["rx-ipv4-checksum", "rss", "mbuf-fast-free"]);
+        let none = AppliedConfig {
+            rx_offloads: RxOffloads::NONE,
+            tx_offloads: TxOffloads::NONE,
+            rss_types: RssTypes::NONE,
+            ..applied
+        };
+        assert_eq!(offloads(&none), Offloads::default());
     }
 }

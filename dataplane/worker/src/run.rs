@@ -10,7 +10,7 @@ use bng_dataplane::ports::{LivePort, bring_up, frame_room, is_pci};
 use bng_dataplane::tx::TxPort;
 use bng_dataplane::worker::{FromHost, RxPort, WorkerError, WorkerSetup};
 use bng_fastpath::{NatTimers, Settings, VlanRange};
-use bng_shm::{Dataplane, PortState};
+use bng_shm::{Dataplane, Offloads, PortState};
 use rte_rs::{
     Consumer, Eal, EalArgs, HEADROOM, Memory, Mempool, MempoolConfig, Producer, Queues, RingConfig,
     RxQueue, TxQueue, sp_sc_ring,
@@ -260,6 +260,10 @@ fn start_threads(
         .into_iter()
         .map(|queues| deal(queues, workers))
         .collect();
+    let verifies_ipv4: Vec<_> = ports
+        .iter()
+        .map(|port| port.offloads.has(Offloads::RX_IPV4_CHECKSUM))
+        .collect();
     let mut loops = Vec::new();
     let mut from_workers = Vec::new();
     for (index, ((handover, taken_over), from_host)) in
@@ -279,6 +283,7 @@ fn start_threads(
                 role: stage.role,
                 queue,
                 outer_tpid: wanted.outer_tpid.map(OuterTpid::ethertype),
+                verifies_ipv4: verifies_ipv4[usize::from(port)],
             }));
             let queue = dealt.tx.pop().context("a transmit queue is missing")?;
             let is_access = matches!(stage.role, bng_fastpath::PortRole::Access { .. });

@@ -10,7 +10,7 @@ use bng_shm::{
     Counter, FRAME_MAX, FRAME_RING_SLOTS, InjectedFrame, SessionState, Take, Worker, monotonic_ms,
     monotonic_ns,
 };
-use rte_rs::{Burst, Consumer, Eal, Mbuf, Mempool, RxQueue};
+use rte_rs::{Burst, Consumer, Eal, Mbuf, Mempool, RxChecksum, RxQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,6 +32,8 @@ pub struct RxPort {
     pub queue: RxQueue,
     /// TPID of the outer tag of every tagged frame, where the driver does not say.
     pub outer_tpid: Option<u16>,
+    /// Whether the port verifies IPv4 header checksums.
+    pub verifies_ipv4: bool,
 }
 
 /// What the kernel sends on a core port, on its way through one worker.
@@ -222,6 +224,9 @@ impl Poller {
             shm.count(packets, burst.len() as u64);
             shm.count(octets, bytes);
             let role = rx.role;
+            if rx.verifies_ipv4 {
+                drop_bad_ipv4(&mut burst, shm);
+            }
             self.process(role, &mut burst, Origin::Port, now_ms);
         }
         worked
@@ -312,11 +317,15 @@ impl Poller {
             return Err(Counter::InjectInvalid);
         }
         if let Some((slot, generation)) = frame.meta.session {
-            let live = matches!(
-                self.fast.shm().reader().session(slot),
-                Some(Ok(session))
-                    if session.generation == generation && session.state != SessionState::Free
-            );
+            let live = match self.fast.shm().reader().session(slot) {
+                Some(Ok(session)) => {
+                    session.generation == generation && session.state != SessionState::Free
+                }
+                // Control is at this entry just now, and the frame is its own: it may be the answer that goes before the
+                // change.
+                Some(Err(_)) => true,
+                None => false,
+            };
             if !live {
                 return Err(Counter::InjectStale);
             }
@@ -360,6 +369,18 @@ fn role_of(roles: &[PortRole], mbuf: &Mbuf) -> PortRole {
         .get(usize::from(mbuf.port()))
         .copied()
         .unwrap_or(PortRole::Core)
+}
+
+/// Drops what the port has found a wrong IPv4 header checksum in. What it has not looked at the stages verify.
+#[inline]
+fn drop_bad_ipv4(burst: &mut Burst<BURST>, shm: &Worker) {
+    let is_bad = |mbuf: &Mbuf| mbuf.rx_ip_checksum() == RxChecksum::Bad;
+    if !burst.iter().any(is_bad) {
+        return;
+    }
+    let before = burst.len();
+    burst.retain(|mbuf| !is_bad(mbuf));
+    shm.count(Counter::Ipv4Checksum, (before - burst.len()) as u64);
 }
 
 /// Gives the outermost tag, if there is one, the TPID it had on the wire.

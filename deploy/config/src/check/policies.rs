@@ -1,11 +1,12 @@
 //! `policies`, `filters` and everything that refers to them.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::{Checker, unique};
 use crate::access::User;
 use crate::error::{ConfigError, Problem};
-use crate::policies::{FilterRule, Protocol};
+use crate::policies::{DEFAULT_POLICY, FilterRule, Protocol};
 use crate::ports::PortRole;
 
 impl Checker<'_> {
@@ -57,8 +58,13 @@ impl Checker<'_> {
 
     /// Users of `list` name only policies that exist.
     pub(super) fn user_policies(&self, list: &str, users: &[User]) -> Result<(), ConfigError> {
+        // There may be a million users.
+        let policies = self.config.policies.iter();
+        let known: HashSet<&str> = policies.map(|policy| policy.name.as_str()).collect();
         for (index, user) in users.iter().enumerate() {
-            if let Some(name) = &user.policy {
+            if let Some(name) = &user.policy
+                && !known.contains(name.as_str())
+            {
                 self.policy_exists(&format!("{list}[{index}].policy"), name)?;
             }
         }
@@ -66,7 +72,7 @@ impl Checker<'_> {
     }
 
     pub(super) fn policy_exists(&self, key: &str, name: &str) -> Result<(), ConfigError> {
-        if self.config.policy(name).is_some() {
+        if name == DEFAULT_POLICY || self.config.policy(name).is_some() {
             return Ok(());
         }
         let policies = self.config.policies.iter();

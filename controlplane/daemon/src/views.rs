@@ -1,9 +1,10 @@
 //! What REST shows. Field names are the interface; times are Unix milliseconds, ages milliseconds, bytes IP bytes.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bng_aaa::PortBlock;
 use bng_pppoe::SessionInfo;
+use bng_pppoe::codec::nd::link_local;
 use bng_shm::StatsCopy;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -81,6 +82,10 @@ pub struct SessionView {
     /// Address of the subscriber, once granted.
     #[schema(value_type = Option<String>)]
     pub framed_ip: Option<Ipv4Addr>,
+    /// The session's /64, once granted.
+    pub ipv6_prefix: Option<String>,
+    /// Prefix delegated to the subscriber, once granted.
+    pub delegated_prefix: Option<String>,
     /// Port block, if the subscriber is translated.
     pub nat: Option<NatBlockView>,
     /// What it may do; none before authentication.
@@ -103,6 +108,8 @@ pub struct NegotiatedView {
     pub lcp: &'static str,
     /// IPCP automaton state.
     pub ipcp: &'static str,
+    /// IPv6CP automaton state.
+    pub ipv6cp: &'static str,
     /// Authentication protocol.
     pub auth_protocol: &'static str,
     /// Largest PPP payload we take, bytes.
@@ -116,6 +123,12 @@ pub struct NegotiatedView {
     /// Our address on the session.
     #[schema(value_type = Option<String>)]
     pub gateway_ip: Option<Ipv4Addr>,
+    /// Our link-local address, while IPv6CP is Opened.
+    #[schema(value_type = Option<String>)]
+    pub gateway_ipv6: Option<Ipv6Addr>,
+    /// The subscriber's link-local address, while IPv6CP is Opened.
+    #[schema(value_type = Option<String>)]
+    pub peer_ipv6: Option<Ipv6Addr>,
     /// DNS servers given.
     #[schema(value_type = Vec<String>)]
     pub dns: Vec<Ipv4Addr>,
@@ -221,6 +234,7 @@ impl SessionView {
     #[must_use]
     pub fn new(settings: &Settings, live: &Live, stats: &StatsCopy) -> Self {
         let vlans = table_vlans(&live.vlans);
+        let prefixes = live.holding.and_then(|holding| holding.prefixes);
         Self {
             id: session_id(settings, live),
             port: settings.access_name(live.session.port.0).to_owned(),
@@ -231,6 +245,9 @@ impl SessionView {
             s_vlan: vlans.s_vlan,
             c_vlan: vlans.c_vlan,
             framed_ip: live.framed_ip(),
+            ipv6_prefix: prefixes.map(|prefixes| prefixes.on_link.to_string()),
+            delegated_prefix: (prefixes.and_then(|prefixes| prefixes.delegated))
+                .map(|prefix| prefix.to_string()),
             nat: nat(live),
             policy: PolicyView::of(settings, live),
             worker: live.owner,
@@ -250,12 +267,15 @@ impl NegotiatedView {
             phase: info.phase.name(),
             lcp: info.lcp.name(),
             ipcp: info.ipcp.name(),
+            ipv6cp: info.ipv6cp.name(),
             auth_protocol: "pap",
             our_mru: info.our_mru,
             peer_mru: info.peer_mru,
             our_magic: info.our_magic,
             peer_magic: info.peer_magic,
             gateway_ip: info.gateway_ip,
+            gateway_ipv6: info.interface_ids.map(|ids| link_local(ids.ours)),
+            peer_ipv6: info.interface_ids.map(|ids| link_local(ids.peer)),
             dns: info.dns.into_iter().flatten().collect(),
             echo_missed: info.echo_missed,
             last_heard_ms_ago: info.last_heard.map(ago),

@@ -9,12 +9,14 @@
 
 mod running;
 
-use bng_fastpath::testing::{ethernet, udp, udp6};
-use bng_shm::{Adjacency, Counter, NextHopId, Route, Route6, Vlans};
+use bng_fastpath::testing::{ethernet, pppoe_session, udp, udp6};
+use bng_shm::{
+    Adjacency, BlockOwner, Counter, Delegated, NextHopId, Pool6Range, Route, Route6, Vlans,
+};
 use bng_wire::MacAddr;
 use bng_wire::ethernet::ethertype;
 use bng_wire::pppoe::protocol;
-use running::frames::{QINQ, from_subscriber};
+use running::frames::{QINQ, from_subscriber, tags};
 use running::{CORE, Gateway, HOST, ROUTER, ROUTER_MAC, Subscriber, wait_for, with_workers};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -22,14 +24,32 @@ const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 9, 10]);
 const HOST6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 0x80);
 /// Upper half of the first prefix on a session; session n has the n-th after it.
 const ON_LINK: u64 = 0x2001_0db8_0001_0000;
+/// Upper half of the first delegated /56.
+const DELEGATED: u64 = 0x2001_0db8_0002_0000;
 
 fn address(high: u64, low: u64) -> Ipv6Addr {
     Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low))
 }
 
-/// The process with two routers.
+/// The process with IPv6 pools and two routers.
 fn start(name: &str, workers: usize) -> Gateway {
-    let mut g = Gateway::start_with(name, |yaml| with_workers(&yaml, workers));
+    let ipv6 = "ipv6: { prefixes: [\"2001:db8:1::/56\"], delegated: [\"2001:db8:2::/48\"], delegated_length: 56 }";
+    let mut g = Gateway::start_with(name, |yaml| {
+        let yaml = yaml.replacen("nat: public }", &format!("nat: public, {ipv6} }}"), 1);
+        with_workers(&yaml, workers)
+    });
+    let range = |first, last, length, base| Pool6Range {
+        first,
+        last,
+        length,
+        base,
+    };
+    g.control
+        .publish_pools6(&[
+            range(ON_LINK, ON_LINK | 0xff, 64, 0),
+            range(DELEGATED, DELEGATED | 0xff00, 56, 256),
+        ])
+        .unwrap();
     let other = Adjacency::Neighbour {
         port: CORE,
         mac: OTHER_MAC.0,
@@ -71,7 +91,18 @@ fn publish(g: &mut Gateway, everywhere: u32, hosts: Option<u32>) {
 fn open6(g: &mut Gateway, id: u16, owner: u8, vlans: Vlans) -> Subscriber {
     let mut s = Subscriber::new(id, owner, vlans);
     s.session.ipv6_prefix = Some(address(ON_LINK | u64::from(id), 0));
-    g.open(&s);
+    s.session.delegated = Some(Delegated {
+        prefix: address(DELEGATED | u64::from(id) << 8, 0),
+        length: 56,
+    });
+    let generation = g.open(&s);
+    let owner = BlockOwner {
+        slot: s.slot,
+        generation,
+    };
+    for prefix in [ON_LINK | u64::from(id), DELEGATED | u64::from(id) << 8] {
+        g.control.set_framed6_owner(prefix, Some(owner)).unwrap();
+    }
     s
 }
 
@@ -97,6 +128,22 @@ fn next_router(g: &Gateway, s: &Subscriber) -> MacAddr {
     router
 }
 
+/// A packet from the core to an address of the subscriber arrives.
+fn arrives(g: &Gateway, s: &Subscriber, to: Ipv6Addr) {
+    let packet = udp6((HOST6, 53), (to, 5_000), b"answer");
+    g.core
+        .send(&ethernet(g.core_mac, ROUTER_MAC, ethertype::IPV6, &packet));
+    let expected = pppoe_session(
+        s.mac(),
+        g.access_mac,
+        &tags(s, ethertype::QINQ),
+        s.slot.session_id(),
+        protocol::IPV6,
+        &hop6(packet),
+    );
+    assert_eq!(g.access.receive(), expected);
+}
+
 #[test]
 fn routes_of_both_families_come_change_and_go_under_traffic_and_after_a_restart() {
     let mut g = start("routes", 3);
@@ -109,6 +156,9 @@ fn routes_of_both_families_come_change_and_go_under_traffic_and_after_a_restart(
     let all = |g: &Gateway, router| {
         for s in &subscribers {
             assert_eq!(next_router(g, s), router);
+            arrives(g, s, address(ON_LINK | u64::from(s.slot.session_id()), 99));
+            let inside = DELEGATED | u64::from(s.slot.session_id()) << 8 | 0x42;
+            arrives(g, s, address(inside, 99));
         }
     };
     all(&g, ROUTER_MAC);
@@ -174,6 +224,7 @@ fn one_worker_serves_both_families() {
     publish(&mut g, 1, None);
     let s = open6(&mut g, 7, 0, QINQ);
     assert_eq!(next_router(&g, &s), ROUTER_MAC);
+    arrives(&g, &s, address(ON_LINK | 7, 1));
     g.expect(Counter::HandedOver, 0);
     g.assert_silent();
     g.assert_conservation();

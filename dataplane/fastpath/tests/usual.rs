@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use bng_fastpath::testing::{Spec, TestBuf, World, echo, tcp, udp};
 use bng_fastpath::{Origin, PacketBuf, Verdict};
 use bng_shm::{
-    Filter, FilterAction, FilterId, FilterRule, Policy, PolicyId, Rate, Session, SlotIndex, Vlans,
+    Adjacency, Filter, FilterAction, FilterId, FilterRule, NextHopId, Policy, PolicyId, Rate,
+    Session, SlotIndex, Vlans,
 };
 use proptest::prelude::*;
 
@@ -324,6 +325,47 @@ fn a_conversation_is_the_same_both_ways() {
             assert_eq!(compare(&both, 3), 12, "session {session}, kind {kind}");
         }
     }
+}
+
+#[test]
+fn equal_paths_are_shared_by_flows_and_a_flow_keeps_its_path() {
+    let (mut usual, sessions) = world();
+    let (mut general, _) = world();
+    let mac = |member: u8| [2, 0xcc, 0, 0, 1, member];
+    for world in [&mut usual, &mut general] {
+        let publisher = &mut world.publisher;
+        for member in [0, 1] {
+            let (port, mac) = (2, mac(member));
+            let neighbour = Adjacency::Neighbour { port, mac };
+            let address = Ipv4Addr::new(192, 0, 2, 8 + member).into();
+            let id = NextHopId(4 + u32::from(member));
+            publisher.set_next_hop(id, address, neighbour).unwrap();
+        }
+        let (first, count) = (NextHopId(4), 2);
+        let group = Adjacency::Group { first, count };
+        let none = Ipv4Addr::UNSPECIFIED.into();
+        publisher
+            .set_next_hop(World::DEFAULT_HOP, none, group)
+            .unwrap();
+    }
+    let mut taken = [0; 2];
+    for flow in 0..60 {
+        let from = (sessions[0].framed_ip, 1_000 + flow);
+        let packet = udp(from, (World::HOST, 443), &[0; 40]);
+        let frame = World::from_subscriber(slot(0), &sessions[0], &packet);
+        let mut paths = Vec::new();
+        for _ in 0..3 {
+            let mut bufs = [frame.clone()];
+            let mut others = [General(frame.clone(), Cell::new(false))];
+            run(&mut usual, Way::Up, &mut bufs);
+            run(&mut general, Way::Up, &mut others);
+            paths.extend([bufs[0].data()[..6].to_vec(), others[0].data()[..6].to_vec()]);
+        }
+        let member = (0..2).find(|member| paths[0] == mac(*member)).unwrap();
+        assert!(paths.iter().all(|path| *path == paths[0]), "{paths:?}");
+        taken[usize::from(member)] += 1;
+    }
+    assert!(taken.iter().all(|count| *count > 15), "{taken:?}");
 }
 
 proptest! {

@@ -20,6 +20,9 @@ pub const MAX_FRAGMENTS: usize = 96;
 /// Link layer, with the PPP protocol field, and IPv4 header at their longest.
 const MAX_HEAD: usize = 30 + IPV4_MIN_LEN;
 
+/// Payload of the longest datagram, bytes.
+const MAX_DATAGRAM: usize = u16::MAX as usize - IPV4_MIN_LEN;
+
 /// Where the buffers for all fragments but the first come from.
 pub trait FragmentSource<B> {
     /// A buffer that holds `head` and `body` one after the other; `None` when there is none, or none so large.
@@ -38,8 +41,9 @@ pub(crate) fn later(stages: &Stages, counter: Counter, port: u8, mtu: u16) -> Ve
 /// is the given buffer. The packet may be a fragment already.
 ///
 /// # Errors
-/// All of it is to be dropped for this reason: a buffer is missing, or the MTU is so small that there would be more than
-/// [`MAX_FRAGMENTS`] (or none could hold eight bytes). The buffer is given back.
+/// All of it is to be dropped for this reason: a buffer is missing, the MTU is so small that there would be more than
+/// [`MAX_FRAGMENTS`] (or none could hold eight bytes), or the packet is a fragment of no possible datagram. The buffer is
+/// given back.
 pub fn split<B: PacketBuf>(
     mut first: B,
     mtu: u16,
@@ -97,8 +101,12 @@ impl Plan {
         let head_len = l3 + IPV4_MIN_LEN;
         let step = usize::from(mtu).checked_sub(IPV4_MIN_LEN)? & !7;
         let payload = packet.total_len - packet.header_len;
+        // A fragment that reaches beyond the longest datagram belongs to none ("ping of death"); its pieces would have
+        // offsets that begin again at 0, past every filter.
+        let end = usize::from(packet.frag & OFFSET_MASK) * 8 + payload;
         let splits = packet.header_len == IPV4_MIN_LEN
             && step > 0
+            && end <= MAX_DATAGRAM
             && payload.div_ceil(step) <= MAX_FRAGMENTS
             // The padding is cut off, so that the frame ends where the packet does.
             && frame.len() == l3 + packet.total_len
@@ -234,6 +242,19 @@ mod tests {
         }
         let frames = split(frame, 128, &mut TestPool { left: 1_000 }).unwrap();
         assert_eq!(frames.len(), 87);
+    }
+
+    #[test]
+    fn a_fragment_that_reaches_beyond_the_longest_datagram_is_not_split() {
+        // The last offset at which 3,000 bytes of payload fit: 62,512 + 3,000 <= 65,515.
+        let (fits, beyond) = (62_512 / 8, 62_520 / 8);
+        for (offset, is_split) in [(fits, true), (beyond, false), (OFFSET_MASK, false)] {
+            let frame = core_frame(&packet(2_992, offset));
+            let result = split(frame, 1_500, &mut TestPool { left: 10 });
+            assert_eq!(result.is_ok(), is_split, "{offset}");
+            let reason = result.err().map(|(_, reason)| reason);
+            assert_eq!(reason, (!is_split).then_some(Counter::PacketTooBig));
+        }
     }
 
     proptest! {

@@ -39,7 +39,8 @@ pub(crate) fn upstream(
 #[inline(never)]
 fn other(ranges: &Ranges, session: &SessionLine, policy: &PolicyLine, packet: &Packet) -> Step<()> {
     let strict = policy.source_check() || session.nat().is_some();
-    if strict || ranges.special(packet.src).is_some() {
+    let is_ours = packet.src == session.gateway_ip() || ranges.special(packet.src).is_some();
+    if strict || is_ours {
         drop(Counter::SourceSpoofed)
     } else {
         Ok(())

@@ -9,9 +9,9 @@ use std::net::Ipv6Addr;
 use bng_fastpath::testing::{Spec, TestBuf, World, icmpv6, tcp6, udp6};
 use bng_fastpath::{Origin, PacketBuf, Verdict};
 use bng_shm::{Counter, Policy, PolicyId, Rate, Session};
-use bng_wire::icmpv6::icmpv6_type as icmp;
+use bng_wire::icmpv6::{icmpv6_type as icmp, unreachable_code};
 
-use v6::{counted, counted_by, hops, send, send_from, stats, to_subscriber, world, world_of};
+use v6::{counted, counted_by, hops, receive, send, send_from, stats, to_subscriber, world, world_of};
 
 fn address(n: u32) -> (Ipv6Addr, u16) {
     (World::address6(n), 5_000)
@@ -38,6 +38,74 @@ fn a_packet_to_the_subscribers_own_other_prefix_comes_back() {
     let (verdict, out) = send(&mut world, &packet);
     assert_eq!(verdict, Verdict::Forward { port: 0 });
     assert_eq!(out, to_subscriber(&world, 0, &hops(packet, 63)));
+}
+
+/// RFC 4443 section 3.1: it would go to and fro until its hops are used up.
+#[test]
+fn a_packet_to_the_subscribers_own_link_does_not_go_back_to_it() {
+    let (mut world, _) = world(1);
+    let nobody = Ipv6Addr::from_bits(World::prefix6(0).to_bits() | 0x9999);
+    for dst in [nobody, World::prefix6(0), World::address6(0)] {
+        let packet = udp6(address(0), (dst, 9), b"hello");
+        let (verdict, out) = send(&mut world, &packet);
+        assert_eq!(verdict, Verdict::Forward { port: 0 });
+        let about = [&[0; 4], &packet[..]].concat();
+        let error = icmpv6(
+            World::port_ipv6(2),
+            address(0).0,
+            icmp::UNREACHABLE,
+            unreachable_code::ADDRESS,
+            &about,
+        );
+        assert_eq!(out, to_subscriber(&world, 0, &error));
+    }
+    assert_eq!(counted(&world, Counter::DestinationSubscriber), 3);
+    assert_eq!(counted(&world, Counter::ForwardedUpstream), 0);
+    assert_eq!(stats(&world, 0)[..2], [0, 0]);
+}
+
+fn small(world: &mut World, n: u32) {
+    let session = Session {
+        mtu: 1_280,
+        ..world.session(n)
+    };
+    world.update(World::slot(n), session);
+}
+
+#[test]
+fn errors_to_other_subscribers_leave_the_core_its_own() {
+    let spec = Spec {
+        icmp_errors_per_second: 2,
+        ..Spec::default()
+    };
+    let (mut world, _) = world_of(spec, 2);
+    small(&mut world, 1);
+    let packet = udp6(address(0), address(1), &[7; 1_300]);
+    let sent = (0..9).filter(|_| send(&mut world, &packet).0 == Verdict::Forward { port: 0 });
+    assert_eq!(sent.count(), 2);
+    assert_eq!(counted(&world, Counter::IcmpErrorLimited), 7);
+    let late = hops(udp6((World::HOST6, 53), address(0), b"late"), 1);
+    let (verdict, _) = receive(&mut world, &late);
+    assert_eq!(verdict, Verdict::Forward { port: 2 });
+}
+
+#[test]
+fn no_error_leaves_for_the_core_about_a_subscribers_packet_with_a_foreign_source() {
+    let (mut world, session) = world(2);
+    small(&mut world, 1);
+    let policy = PolicyId(2);
+    let off = Policy {
+        source_check: false,
+        ..Policy::default()
+    };
+    world.publisher.write_policy(policy, Some(&off)).unwrap();
+    world.update(World::slot(0), Session { policy, ..session });
+    let foreign = (World::network6(2), 5_000);
+    let (verdict, _) = send(&mut world, &udp6(foreign, address(1), b"fits"));
+    assert_eq!(verdict, Verdict::Forward { port: 0 });
+    let (verdict, _) = send(&mut world, &udp6(foreign, address(1), &[7; 1_300]));
+    assert_eq!(verdict, Verdict::Drop(Counter::PacketTooBig));
+    assert_eq!(counted(&world, Counter::IcmpErrorSent), 0);
 }
 
 fn two_workers() -> World {

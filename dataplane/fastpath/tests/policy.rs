@@ -319,6 +319,20 @@ fn without_the_source_check_a_routed_session_sends_from_any_address_but_ours() {
         let name = &format!("{source:?}");
         expect_drop(name, &mut world, Way::Up, &buf, Counter::SourceSpoofed);
     }
+    // The gateway's address on the session need not be in a pool.
+    let gateway_ip = Ipv4Addr::new(172, 16, 0, 1);
+    let session = Session {
+        gateway_ip,
+        ..session
+    };
+    world.update(SLOT, session);
+    for packet in [
+        udp((gateway_ip, 1), (World::HOST, 1), b""),
+        echo(gateway_ip, gateway_ip, true, 1, b"land"),
+    ] {
+        let buf = from(&session, &packet);
+        expect_drop("gateway", &mut world, Way::Up, &buf, Counter::SourceSpoofed);
+    }
 }
 
 #[test]

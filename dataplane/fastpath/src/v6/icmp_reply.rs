@@ -7,6 +7,7 @@ use std::net::Ipv6Addr;
 
 use bng_shm::{Counter, SessionLine6, SlotIndex};
 use bng_wire::Icmpv6Hdr;
+use bng_wire::ethernet;
 use bng_wire::icmpv6::{self, ERROR_LEN, Icmpv6Error, icmpv6_type, unreachable_code};
 use bng_wire::ipv6::{MIN_MTU, next_header};
 use zerocopy::FromBytes;
@@ -29,6 +30,8 @@ pub(crate) enum Error {
     PacketTooBig { mtu: u16 },
     /// No route to destination, type 1 code 0.
     NoRoute,
+    /// Address unreachable, type 1 code 3.
+    AddressUnreachable,
 }
 
 impl Error {
@@ -37,6 +40,7 @@ impl Error {
             Self::TimeExceeded => (icmpv6_type::TIME_EXCEEDED, 0, 0),
             Self::PacketTooBig { mtu } => (icmpv6_type::PACKET_TOO_BIG, 0, mtu.into()),
             Self::NoRoute => (icmpv6_type::UNREACHABLE, unreachable_code::NO_ROUTE, 0),
+            Self::AddressUnreachable => (icmpv6_type::UNREACHABLE, unreachable_code::ADDRESS, 0),
         };
         Icmpv6Error {
             icmp_type,
@@ -68,7 +72,12 @@ pub(crate) fn to_subscriber<B: PacketBuf>(
     let port = buf.port();
     let source = stages.ranges.v6.own(port).unwrap_or(anycast(&session));
     let mtu = session.line.mtu().into();
-    match answer(stages, buf, packet, source, error, Some(mtu)) {
+    let way = Way {
+        source,
+        mtu: Some(mtu),
+        to_subscriber: true,
+    };
+    match answer(stages, buf, packet, &way, error) {
         Some(extent) => {
             stages.shm.count(reason, 1);
             stages.shm.count_down(slot, extent.len.into());
@@ -92,11 +101,21 @@ pub(crate) fn to_sender<B: PacketBuf>(
 ) -> Verdict {
     let port = buf.port();
     let source = stages.ranges.v6.own(port).unwrap_or(anycast(session));
-    let Some(extent) = answer(stages, buf, packet, source, error, None) else {
+    let to_subscriber = stages.ranges.v6.find(packet.src).is_some();
+    // With a foreign source (its policy allows that) a subscriber's packet does not tell the way back to its session.
+    if !to_subscriber && is_turned(stages, buf) {
+        return Verdict::Drop(reason);
+    }
+    let way = Way {
+        source,
+        mtu: None,
+        to_subscriber,
+    };
+    let Some(extent) = answer(stages, buf, packet, &way, error) else {
         return Verdict::Drop(reason);
     };
     stages.shm.count(reason, 1);
-    if stages.ranges.v6.find(packet.src).is_none() {
+    if !to_subscriber {
         return Verdict::Forward { port };
     }
     match local::from_us(stages, buf, extent) {
@@ -105,31 +124,47 @@ pub(crate) fn to_sender<B: PacketBuf>(
     }
 }
 
-/// Makes the error in the packet's place and counts it; where it lies, or `None` if none may be sent. `session` is the MTU
-/// of the session it goes into, `None` when it does not.
+/// Whether a frame comes from ourselves: [`local`] has turned it round.
+fn is_turned<B: PacketBuf>(stages: &Stages, buf: &B) -> bool {
+    let link = ethernet::parse(buf.data());
+    let own = stages.ports.get(buf.port()).map(|port| port.mac);
+    link.is_ok_and(|link| Some(link.src) == own)
+}
+
+/// How an error goes back.
+struct Way {
+    /// Our address there.
+    source: Ipv6Addr,
+    /// MTU of the session whose frame it is made in; `None` in a frame from a core port.
+    mtu: Option<usize>,
+    /// Whose limit it comes under.
+    to_subscriber: bool,
+}
+
+/// Makes the error in the packet's place and counts it; where it lies, or `None` if none may be sent.
 fn answer<B: PacketBuf>(
     stages: &mut Stages,
     buf: &mut B,
     packet: &Packet,
-    source: Ipv6Addr,
+    way: &Way,
     error: Error,
-    session: Option<usize>,
 ) -> Option<Extent> {
     let own_mac = stages.ports.get(buf.port())?.mac;
-    if !may_answer(packet, buf.data(), error) || !allowed(stages, session.is_some()) {
+    if !may_answer(packet, buf.data(), error) || !allowed(stages, way.to_subscriber) {
         return None;
     }
     let bytes = packet.bytes(buf.data());
     // A session below the minimum MTU gets what it carries.
-    let room = session
+    let room = way
+        .mtu
         .unwrap_or(MIN_MTU)
         .min(MIN_MTU)
         .checked_sub(ERROR_LEN)?;
     let quote = bytes.get(..bytes.len().min(room))?;
     let destination = packet.src_addr(buf.data());
-    let head = icmpv6::error_head(source, destination, error.fields(), quote)?;
+    let head = icmpv6::error_head(way.source, destination, error.fields(), quote)?;
     let (l3, quoted) = (packet.extent.l3, quote.len());
-    if !replace(buf, l3.into(), quoted, &head, own_mac, session.is_some()) {
+    if !replace(buf, l3.into(), quoted, &head, own_mac, way.mtu.is_some()) {
         return None;
     }
     stages.shm.count(Counter::IcmpErrorSent, 1);

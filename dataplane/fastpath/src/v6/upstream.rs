@@ -195,6 +195,10 @@ fn check<B: PacketBuf>(
     frame.local = range.and_then(|range| reader.framed6_owner(range, packet.dst));
     let refused = if !packet.has_hops_left() {
         Some((Error::TimeExceeded, Counter::TtlExpired))
+    } else if packet.dst == session.prefix() {
+        // The session's own link, to which a packet from it must not go back, or it would come again until its hops are
+        // used up (RFC 4443 section 3.1).
+        Some((Error::AddressUnreachable, Counter::DestinationSubscriber))
     } else if range.is_some() && frame.local.is_none() {
         Some((Error::NoRoute, Counter::NoRoute))
     } else {

@@ -18,8 +18,8 @@
 //! # End of the address space
 //!
 //! A prefix that ends at the last address, with another inside that does too (0.0.0.0/0 and 255.255.255.255/32), makes DPDK
-//! 22.11 write its next hop over the whole table. Leave out what lies in 224.0.0.0/3 and in ff00::/8: no packet to there
-//! is forwarded.
+//! 22.11 write its next hop over the whole table. Leave out what lies in 224.0.0.0/3 and in ff00::/8, as no packet to there
+//! is forwarded, and have no two of the others (0.0.0.0/0 and 128.0.0.0/1).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

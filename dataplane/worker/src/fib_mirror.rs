@@ -10,6 +10,7 @@ use bng_fastpath::{Fib4, Fib6};
 use bng_shm::{Capacities, Reader, Route, Route6};
 use rte_rs::{Eal, Error, Family, FibConfig, FibReader, FibWriter, NextHopSize, V4, V6, fib};
 use std::cmp::Ordering;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, OnceLock};
 
 /// Changes made to a FIB in one go: a full table takes seconds, and the main thread has more to do.
@@ -30,9 +31,18 @@ pub trait Mirrored: Copy {
     /// Index of the next hop.
     fn next_hop(&self) -> u32;
 
-    /// Whether a packet to there may be forwarded at all. Groups and reserved addresses stay out of the FIB: no stage asks
-    /// for them, and DPDK mishandles prefixes that end with the address space.
+    /// Length of the prefix at the end of the address space to which nothing is forwarded: groups and reserved addresses.
+    const UNFORWARDED: u8;
+
+    /// Whether a packet to there may be forwarded at all. What may not stays out of the FIB: no stage asks for it.
     fn is_forwarded(&self) -> bool;
+
+    /// Whether the prefix ends with the address space.
+    fn reaches_end(&self) -> bool;
+
+    /// The same route to the last prefix of this length (1 or more) but one.
+    #[must_use]
+    fn to_last_but_one(self, length: u8) -> Self;
 
     /// As [`Reader::refresh_routes`].
     fn refresh(reader: &Reader, version: u64, routes: &mut Vec<Self>) -> Option<u64>;
@@ -46,7 +56,7 @@ impl Mirrored for Route {
     const NAME: &'static str = "IPv4";
     const KEY: &'static str = "dataplane.routes.ipv4";
 
-    fn prefix(&self) -> (std::net::Ipv4Addr, u8) {
+    fn prefix(&self) -> (Ipv4Addr, u8) {
         (self.prefix, self.length)
     }
 
@@ -54,8 +64,25 @@ impl Mirrored for Route {
         self.next_hop.0
     }
 
+    /// 224.0.0.0/3.
+    const UNFORWARDED: u8 = 3;
+
     fn is_forwarded(&self) -> bool {
         self.prefix.octets()[0] < 224
+    }
+
+    fn reaches_end(&self) -> bool {
+        let host = u32::MAX.checked_shr(self.length.into()).unwrap_or(0);
+        self.prefix.to_bits() | host == u32::MAX
+    }
+
+    fn to_last_but_one(self, length: u8) -> Self {
+        let mask = u32::MAX.checked_shr(u32::from(length).saturating_sub(1));
+        Self {
+            prefix: Ipv4Addr::from_bits(!mask.unwrap_or(0)),
+            length,
+            ..self
+        }
     }
 
     fn refresh(reader: &Reader, version: u64, routes: &mut Vec<Self>) -> Option<u64> {
@@ -73,7 +100,7 @@ impl Mirrored for Route6 {
     const NAME: &'static str = "IPv6";
     const KEY: &'static str = "dataplane.routes.ipv6";
 
-    fn prefix(&self) -> (std::net::Ipv6Addr, u8) {
+    fn prefix(&self) -> (Ipv6Addr, u8) {
         (self.prefix, self.length)
     }
 
@@ -81,8 +108,25 @@ impl Mirrored for Route6 {
         self.next_hop.0
     }
 
+    /// ff00::/8.
+    const UNFORWARDED: u8 = 8;
+
     fn is_forwarded(&self) -> bool {
         !self.prefix.is_multicast()
+    }
+
+    fn reaches_end(&self) -> bool {
+        let host = u128::MAX.checked_shr(self.length.into()).unwrap_or(0);
+        self.prefix.to_bits() | host == u128::MAX
+    }
+
+    fn to_last_but_one(self, length: u8) -> Self {
+        let mask = u128::MAX.checked_shr(u32::from(length).saturating_sub(1));
+        Self {
+            prefix: Ipv6Addr::from_bits(!mask.unwrap_or(0)),
+            length,
+            ..self
+        }
     }
 
     fn refresh(reader: &Reader, version: u64, routes: &mut Vec<Self>) -> Option<u64> {
@@ -287,6 +331,28 @@ fn order<R: Mirrored>(a: &R, b: &R) -> Ordering {
     a.prefix().cmp(&b.prefix())
 }
 
+/// Leaves at most one prefix that ends with the address space: of two, one inside the other (0.0.0.0/0 and 128.0.0.0/1),
+/// DPDK writes the outer one's next hop over the whole table. All but the outermost give way to prefixes that together lead
+/// to the same addresses, as far as anything is forwarded there. `routes` are sorted and without duplicates, before and
+/// after.
+fn part_at_end<R: Mirrored>(routes: &mut Vec<R>) {
+    // By length, as they are sorted by prefix.
+    let ends: Vec<R> = routes.iter().copied().filter(R::reaches_end).collect();
+    let Some((outermost, inner)) = ends.split_first().filter(|(_, inner)| !inner.is_empty()) else {
+        return;
+    };
+    routes.retain(|route| !route.reaches_end() || order(route, outermost).is_eq());
+    // What is there is more specific or the operator's own, and stays.
+    for route in inner.iter().rev() {
+        for length in route.prefix().1 + 1..=R::UNFORWARDED {
+            let part = route.to_last_but_one(length);
+            if let Err(at) = routes.binary_search_by(|other| order(other, &part)) {
+                routes.insert(at, part);
+            }
+        }
+    }
+}
+
 /// What makes `have` into `wanted`; both are sorted and without duplicates.
 fn changes<R: Mirrored>(have: &[R], wanted: &[R]) -> Vec<Change<R>> {
     let mut deletions = Vec::new();
@@ -316,7 +382,8 @@ impl<R: Mirrored> FibMirror<R> {
     fn new(eal: &Eal, max_routes: u32, next_hops: u32) -> Result<Self, FibError> {
         let mut config = FibConfig {
             name: String::new(),
-            max_routes,
+            // And the parts of those that end with the address space.
+            max_routes: max_routes.saturating_add(R::UNFORWARDED.into()),
             default_next_hop: 0,
             tbl8_groups: R::tbl8_groups(max_routes),
             next_hop_size: NextHopSize::for_count(next_hops),
@@ -433,6 +500,7 @@ impl<R: Mirrored> FibMirror<R> {
             routes.reverse();
             routes.dedup_by(|a, b| a.prefix() == b.prefix());
             routes.reverse();
+            part_at_end(&mut routes);
             routes
         } else if self.behind {
             self.live.routes.clone()

@@ -148,6 +148,97 @@ fn published_routes_are_looked_up_and_withdrawn_ones_are_not() {
     assert_eq!(mirrors.refused(), [0, 0]);
 }
 
+/// The next hop of the longest prefix an address lies in, 0 for none.
+fn longest(routes: &[(u128, u8, u32)], address: u128) -> u64 {
+    let fits = |(prefix, length, _): &&(u128, u8, u32)| {
+        let host = u128::MAX.checked_shr((*length).into()).unwrap_or(0);
+        prefix | host == address | host
+    };
+    let longest = routes.iter().filter(fits).max_by_key(|route| route.1);
+    longest.map_or(0, |route| route.2.into())
+}
+
+/// As 0.0.0.0/1 and 128.0.0.0/1, with which the default route is overridden. DPDK writes the outer of two such prefixes
+/// over the whole table.
+#[test]
+fn prefixes_that_end_with_the_address_space_come_and_go_one_inside_the_other() {
+    let (dataplane, mut control, mut mirrors) = tables(&eal(320), 4_096, 1_024);
+    let reader = dataplane.reader();
+    let mut fib = mirrors.lookup();
+    let v4: [([u8; 4], u8); 7] = [
+        ([0, 0, 0, 0], 0),
+        ([0, 0, 0, 0], 1),
+        ([128, 0, 0, 0], 1),
+        ([128, 0, 0, 0], 2),
+        ([192, 0, 0, 0], 2),
+        ([192, 0, 0, 0], 3),
+        ([200, 1, 0, 0], 16),
+    ];
+    let v6 = [
+        ("::", 0),
+        ("::", 1),
+        ("8000::", 1),
+        ("c000::", 3),
+        ("f000::", 4),
+        ("fe00::", 7),
+        ("fe00::", 8),
+    ];
+    let high = |address: [u8; 4]| u128::from(u32::from_be_bytes(address)) << 96;
+    // Which of them there are, by a bit each: some sequence of subsets, and all with another next hop each time.
+    for (version, subset) in [1u32, 5, 127, 21, 126, 20, 4, 17, 119, 85, 0, 127, 1]
+        .into_iter()
+        .enumerate()
+    {
+        let hop = |at: usize| 10 * version as u32 + at as u32 + 1;
+        let is_there = |at: &usize| subset >> at & 1 != 0;
+        let present = || (0..7).filter(is_there);
+        let routes: Vec<_> = present()
+            .map(|at| route(v4[at].0, v4[at].1, hop(at)))
+            .collect();
+        control.publish_routes(&routes).unwrap();
+        let routes: Vec<_> = present()
+            .map(|at| route6(v6[at].0, v6[at].1, hop(at)))
+            .collect();
+        control.publish_routes6(&routes).unwrap();
+        settle(&mut mirrors, &mut fib, &reader);
+        assert_eq!(mirrors.refused(), [0, 0]);
+        let model: Vec<_> = present()
+            .map(|at| (high(v4[at].0), v4[at].1, hop(at)))
+            .collect();
+        for address in [1u8, 127, 128, 191, 192, 200, 223] {
+            for second in [0, 1, 255] {
+                let address = [address, second, 2, 3];
+                let expected = longest(&model, high(address));
+                assert_eq!(lookup(&fib, address), expected, "{subset}: {address:?}");
+            }
+        }
+        let model: Vec<_> = present()
+            .map(|at| {
+                let prefix: Ipv6Addr = v6[at].0.parse().unwrap();
+                (prefix.to_bits(), v6[at].1, hop(at))
+            })
+            .collect();
+        for address in [
+            "2001:db8::1",
+            "7fff::1",
+            "8000::1",
+            "bfff::1",
+            "c000::1",
+            "dfff::1",
+            "e000::1",
+            "f000::1",
+            "fbff::1",
+            "fd00::1",
+            "fe00::1",
+            "feff::1",
+        ] {
+            let bits = address.parse::<Ipv6Addr>().unwrap().to_bits();
+            let expected = longest(&model, bits);
+            assert_eq!(lookup6(&fib, address), expected, "{subset}: {address}");
+        }
+    }
+}
+
 #[test]
 fn the_fib_in_use_is_not_touched_and_the_next_version_waits_for_the_last_worker() {
     let (dataplane, mut control, mut mirrors) = tables(&eal(320), 4_096, 1_024);

@@ -243,11 +243,12 @@ impl Poller {
             }
             PortRole::Core => {
                 self.fast.downstream(frames, &mut verdicts, origin);
-                // INV-INJECT-1: control injects a frame before it changes the state that lets data follow. The stages
-                // have read the state, so whatever the data must not overtake is in the ring by now, and leaves first.
-                self.inject();
             }
         }
+        // INV-INJECT-1: control injects a frame before it changes the state that lets data follow. The stages have read
+        // the state, so whatever the data must not overtake is in the ring by now, and leaves first. From an access port
+        // as well: errors, echoes and packets of another subscriber go into sessions.
+        self.inject();
         self.out
             .dispatch(burst, &verdicts, self.fast.shm_mut(), now_ms);
     }

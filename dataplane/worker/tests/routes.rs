@@ -11,13 +11,17 @@ mod running;
 
 use bng_fastpath::testing::{ethernet, pppoe_session, udp, udp6};
 use bng_shm::{
-    Adjacency, BlockOwner, Counter, Delegated, NextHopId, Pool6Range, Route, Route6, Vlans,
+    Adjacency, BlockOwner, Counter, Delegated, FrameMeta, NextHopId, Pool6Range, PuntClass, Record,
+    Route, Route6, Session, SessionState, Vlans,
 };
 use bng_wire::MacAddr;
 use bng_wire::ethernet::ethertype;
 use bng_wire::pppoe::protocol;
 use running::frames::{QINQ, from_subscriber, tags};
-use running::{CORE, Gateway, HOST, ROUTER, ROUTER_MAC, Subscriber, wait_for, with_workers};
+use running::{
+    ACCESS, CORE, Gateway, HOST, ROUTER, ROUTER_MAC, Subscriber, wait_for, with_workers,
+};
+use rustix::process::{Signal, kill_process};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 9, 10]);
@@ -227,5 +231,59 @@ fn one_worker_serves_both_families() {
     arrives(&g, &s, address(ON_LINK | 7, 1));
     g.expect(Counter::HandedOver, 0);
     g.assert_silent();
+    g.assert_conservation();
+}
+
+/// HZ-05 R4 (INV-INJECT-1): what another subscriber sends comes after the IPv6CP Ack that allows it, not before it.
+#[test]
+fn an_injected_frame_leaves_before_what_another_subscriber_may_send_then() {
+    let mut g = start("ack6", 1);
+    publish(&mut g, 1, None);
+    let sender = open6(&mut g, 1, 0, Vlans::default());
+    let source = address(ON_LINK | 1, 7);
+    for id in 2..22 {
+        let s = open6(&mut g, id, 0, Vlans::default());
+        let negotiating = Session {
+            state: SessionState::Negotiating,
+            ..s.session
+        };
+        let record = Record::default();
+        g.control
+            .update_session(s.slot, &negotiating, &record)
+            .unwrap();
+        let untagged = bng_wire::VlanStack::UNTAGGED;
+        let (id, ppp) = (s.slot.session_id(), protocol::IPV6CP);
+        let ack = pppoe_session(s.mac(), g.access_mac, &untagged, id, ppp, &[2; 64]);
+        let packet = udp6(
+            (source, 5_000),
+            (address(ON_LINK | u64::from(id), 7), 9),
+            b"x",
+        );
+        // The worker finds both when it goes on, in the order of its loop: the ports' packets first.
+        kill_process(g.pid(), Signal::STOP).unwrap();
+        let meta = FrameMeta {
+            port: ACCESS,
+            class: PuntClass::Ppp,
+            session: None,
+        };
+        assert_eq!(g.control.inject(0, &meta, &ack), Ok(true));
+        g.control
+            .update_session(s.slot, &s.session, &record)
+            .unwrap();
+        g.access
+            .send(&from_subscriber(&g, &sender, protocol::IPV6, &packet));
+        kill_process(g.pid(), Signal::CONT).unwrap();
+        assert_eq!(g.access.receive(), ack, "session {id}");
+        let data = pppoe_session(
+            s.mac(),
+            g.access_mac,
+            &untagged,
+            id,
+            protocol::IPV6,
+            &hop6(packet),
+        );
+        assert_eq!(g.access.receive(), data, "session {id}");
+    }
+    g.expect(Counter::Injected, 20);
     g.assert_conservation();
 }

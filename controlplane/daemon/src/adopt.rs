@@ -4,11 +4,12 @@
 //! its traffic does not notice. Every other one is ended with a PADT, so that its subscriber dials again at once.
 
 use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
 
 use bng_pppoe::SessionRef;
 use bng_shm::{
-    BlockOwner, FilterId, Filters, Policy, PoolRange, PortBlock, PublishError, Publisher,
-    RangeKind, Reader, Record, Session, SessionState, SlotIndex,
+    BlockOwner, EpochToken, FilterId, Filters, Policy, PoolRange, PortBlock, PublishError,
+    Publisher, RangeKind, Reader, Record, Session, SessionState, SlotIndex,
 };
 
 use crate::driver::Driver;
@@ -20,6 +21,8 @@ use crate::tally::Count;
 
 /// Cause of an end, as in the history.
 const NOT_ADOPTED: &str = "not_adopted";
+/// How long workers may take to let go of the filters of an earlier run.
+const LET_GO_LIMIT: Duration = Duration::from_secs(1);
 
 /// Why a session does not go on.
 #[derive(Debug, thiserror::Error)]
@@ -272,7 +275,8 @@ fn operators_policy(driver: &Driver, session: &Session, record: &Record) -> Opti
 
 /// Takes filters of an earlier run away if they are not those of this one: sessions that name one by its old position must not
 /// come under another. Until the new ones are published, after the sessions have been adopted, packets of sessions with a
-/// filter are dropped.
+/// filter are dropped. Returns when no worker has the earlier ones any more: one that met the new ones half written would go on
+/// with what it has, and sessions name them by their new positions by then.
 ///
 /// # Errors
 /// [`PublishError`]
@@ -287,7 +291,27 @@ pub(crate) fn withhold_filters(
     if is_same {
         return Ok(());
     }
-    publisher.publish_filters(&[])
+    publisher.publish_filters(&[])?;
+    let token = publisher.advance_epoch();
+    if !wait_for(publisher, token) {
+        tracing::warn!(
+            "a worker does not say that it has let go of the filters of an earlier run; look at bngctl health"
+        );
+    }
+    Ok(())
+}
+
+/// Waits until an epoch has passed; false when that takes too long.
+fn wait_for(publisher: &Publisher, token: EpochToken) -> bool {
+    let begun = Instant::now();
+    while !publisher.epoch_passed(token) {
+        if begun.elapsed() >= LET_GO_LIMIT {
+            return false;
+        }
+        // A loop of a worker takes microseconds, or `idle_backoff_us`.
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    true
 }
 
 /// Ends a session that does not go on: the peer gets a PADT and its id rests.
@@ -347,4 +371,42 @@ fn insert_to_free(
         release: false,
     };
     driver.withdraw(slot, end, clock);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bng_shm::{Capacities, Dataplane, Filter};
+    use std::sync::mpsc;
+
+    #[test]
+    fn filters_of_an_earlier_run_are_let_go_by_every_worker_before_sessions_are_adopted() {
+        let capacities = Capacities::of_gateway(1, 2, 1, 0, 0);
+        let (mut dataplane, mut publisher) = Dataplane::in_process(capacities).unwrap();
+        let worker = dataplane.worker(0).unwrap();
+        worker.enter(0);
+        publisher.publish_filters(&[Filter::default()]).unwrap();
+        let settings = Settings::new(&crate::settings::tests::config()).unwrap();
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let result = withhold_filters(&mut publisher, &settings);
+                tell.send(result.is_ok()).unwrap();
+            });
+            let mut seen = Filters::default();
+            while !worker.reader().refresh_filters(&mut seen) || seen.get(FilterId(0)).is_some() {
+                std::thread::yield_now();
+            }
+            let early = told.recv_timeout(Duration::from_millis(50));
+            assert!(early.is_err(), "a worker may have the earlier ones still");
+            // The epoch may begin only after this loop of the worker, so it goes on.
+            let done = loop {
+                worker.quiescent();
+                if let Ok(done) = told.recv_timeout(Duration::from_micros(100)) {
+                    break done;
+                }
+            };
+            assert!(done);
+        });
+    }
 }

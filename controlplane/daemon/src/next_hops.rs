@@ -92,6 +92,8 @@ pub(crate) struct NextHops {
     incoming: Option<(Routes<Ipv4Addr>, Routes<Ipv6Addr>)>,
     addresses: Option<Arc<[PortAddresses]>>,
     retired: VecDeque<Retired>,
+    /// Numbers an earlier run has given that no route it published names: the dataplane's FIB may name them still.
+    left_over: Vec<Run>,
     synchronised: bool,
     /// Families whose routes have changed since they were published.
     stale: (bool, bool),
@@ -124,6 +126,7 @@ impl NextHops {
                 out.ipv6.placed.insert(prefix, route.next_hop);
             }
         }
+        out.left_over = out.places.take_left_over(&reader);
         out
     }
 
@@ -225,8 +228,8 @@ impl NextHops {
         if self.left_out != (0, 0) {
             tally.add(Count::RoutesFull);
         }
-        self.retired
-            .extend(self.places.idle_runs().map(Retired::InFib));
+        let idle = self.places.idle_runs().chain(self.left_over.drain(..));
+        self.retired.extend(idle.map(Retired::InFib));
         let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.not_before_ms = now_ms.saturating_add(took_ms.saturating_mul(SHARE));
     }
@@ -533,6 +536,14 @@ impl Places {
         self.ways.insert(id, Arc::clone(&way));
         self.by_way.insert(way, place);
         true
+    }
+
+    /// Takes the numbers that say something and that no route taken over names: they were retiring, or were never named.
+    fn take_left_over(&mut self, reader: &Reader) -> Vec<Run> {
+        let ids = (1..reader.capacities().next_hops).map(NextHopId);
+        let left = ids.filter(|id| reader.adjacency(*id) != Adjacency::NoRoute);
+        let runs = left.map(|first| Run { first, count: 1 });
+        runs.filter(|run| self.numbers.take_exactly(*run)).collect()
     }
 }
 

@@ -170,6 +170,35 @@ fn a_later_run_finds_the_same_numbers_and_changes_nothing() {
 }
 
 #[test]
+fn a_later_run_gives_no_number_anew_that_the_fib_may_still_name() {
+    let mut world = World::new(capacities());
+    let other = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+    let network = (Ipv4Addr::new(198, 51, 100, 0), 24);
+    world.change(&[(DEFAULT, way(&[via(GATEWAY)]))]);
+    let (old, _) = world.default_route();
+    world.change(&[(DEFAULT, way(&[via(SECOND)]))]);
+    // The dataplane has not taken the change over when control ends.
+    world.next_hops = NextHops::recover(&world.publisher);
+    let picture = |begins, more: Option<Way>| Delta {
+        begins,
+        ends: true,
+        ipv4: vec![(DEFAULT, way(&[via(SECOND)])), (network, more)],
+        ..Delta::default()
+    };
+    world.apply(picture(true, way(&[via(other)])));
+    assert_eq!(world.routes().len(), 2);
+    assert!(world.routes().iter().all(|it| it.next_hop != old));
+    assert_eq!(world.reader.next_hop_address(old), GATEWAY);
+
+    // It goes the way of all numbers.
+    assert!(world.next_hops.is_retiring());
+    let version = world.version().unwrap();
+    world.dataplane.routes_applied(version);
+    while !world.free_retired() {}
+    assert_eq!(world.reader.adjacency(old), Adjacency::NoRoute);
+}
+
+#[test]
 fn what_a_whole_picture_does_not_name_is_gone_when_it_is_complete_and_not_before() {
     let mut world = World::new(capacities());
     let network = |n| (Ipv4Addr::new(198, 51, 100, n), 32);

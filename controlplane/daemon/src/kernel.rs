@@ -300,8 +300,10 @@ impl Kernel {
     /// A route was deleted, or of an IPv6 route with several ways those named; true when something changed for workers.
     pub fn remove_route(&mut self, route: &KernelRoute) -> bool {
         match route {
+            // By what it means for workers: of a way over another interface that went down meanwhile the kernel tells nothing
+            // before, and no more in this message.
             KernelRoute::Ipv4(key, kind) => match self.ipv4.known.get(key) {
-                Some(said) if said.kind == *kind => self.remove(*key),
+                Some(said) if self.way(kind).as_ref() == Some(&said.way) => self.remove(*key),
                 _ => false,
             },
             KernelRoute::Ipv6(key, kind) => match self.ipv6.known.get(key) {

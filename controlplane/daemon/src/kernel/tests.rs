@@ -230,6 +230,24 @@ fn of_several_ipv4_routes_of_one_key_the_first_is_used_and_the_others_are_not_fo
 }
 
 #[test]
+fn an_ipv4_route_goes_also_when_a_way_over_another_interface_has_died_since() {
+    let mut kernel = kernel();
+    let mut known = Known::default();
+    let by = |hops: &[Hop]| {
+        let kind = RouteKind::Unicast(hops.to_vec());
+        route("198.51.100.0", 24, Table::Main, 0, kind)
+    };
+    let ours = hop(TWIN, Some(GATEWAY));
+    kernel.set_route(by(&[ours, hop(OTHER, None)]));
+    known.take(kernel.changes());
+    assert_eq!(known.lookup("198.51.100.1"), target(GATEWAY));
+    // Ways that are dead are not read.
+    assert!(kernel.remove_route(&by(&[ours])));
+    known.take(kernel.changes());
+    assert!(!known.routes.contains_key(&(address("198.51.100.0"), 24)));
+}
+
+#[test]
 fn an_ipv4_route_may_have_an_ipv6_gateway() {
     let (mut kernel, mut driver) = (kernel(), Known::default());
     let gateway = address("fe80::1");

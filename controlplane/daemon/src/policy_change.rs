@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::driver::Driver;
 use crate::policy_view::PolicyView;
 use crate::publish::Clock;
+use crate::sessions::Live;
 use crate::terms::Terms;
 
 /// Smallest and largest burst, bytes, as in the configuration.
@@ -126,7 +127,7 @@ impl RateChange {
 }
 
 impl PolicyChange {
-    /// What a session with `now` may do afterwards; `mtu` is the session's, bytes.
+    /// What a session with `now` may do afterwards; `mtu` is its largest packet of either direction, bytes.
     ///
     /// # Errors
     /// A [`ChangeError`] that says what cannot be.
@@ -236,8 +237,7 @@ impl Driver {
         let live = self.sessions.at(slot).filter(|live| live.end.is_none());
         let live = live.ok_or(ChangeError::NoSuchSession)?;
         let assigned = live.policy.as_ref().ok_or(ChangeError::NotAuthenticated)?;
-        let mtu = crate::publish::entry(live).mtu;
-        let policy = change.apply(&self.settings.terms, assigned.policy, mtu)?;
+        let policy = change.apply(&self.settings.terms, assigned.policy, largest_packet(live))?;
         let session = live.session;
         let id = self.try_hold(session, policy).map_err(|error| {
             self.publish_failed("policy", &error);
@@ -265,6 +265,12 @@ impl Driver {
         self.replace_policy(session, policy, id, true);
         Ok(id)
     }
+}
+
+/// The largest packet a session can have, of either direction, bytes.
+fn largest_packet(live: &Live) -> u16 {
+    let our_mru = live.record.as_deref().map_or(0, |record| record.our_mru);
+    crate::publish::entry(live).mtu.max(our_mru)
 }
 
 #[cfg(test)]
@@ -337,6 +343,21 @@ mod tests {
         )
         .unwrap();
         assert_eq!((kids.filter, kids.mss_clamp), (Some(FilterId(0)), false));
+    }
+
+    #[test]
+    fn a_burst_carries_the_largest_packet_of_either_direction() {
+        let mut live = crate::sessions::tests::live(0, 7, 1);
+        assert_eq!(largest_packet(&live), 1492);
+        for (our_mru, peer_mru) in [(9000, 1492), (1492, 9000)] {
+            let record = bng_pppoe::SessionRecord {
+                our_mru,
+                peer_mru,
+                ..crate::publish::tests::record(live.session)
+            };
+            live.record = Some(Box::new(record));
+            assert_eq!(largest_packet(&live), 9000);
+        }
     }
 
     #[test]

@@ -344,7 +344,7 @@ pub(crate) fn surveyed(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::grants::Holding;
     use crate::sessions::tests::live;
@@ -358,7 +358,7 @@ mod tests {
         unix_ms: 1_700_000_000_000,
     };
 
-    fn record(session: SessionRef) -> SessionRecord {
+    pub(crate) fn record(session: SessionRef) -> SessionRecord {
         SessionRecord {
             session,
             mac: MacAddr([2, 0, 0, 0, 0, 9]),

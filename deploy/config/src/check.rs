@@ -78,6 +78,22 @@ pub(crate) fn users_file(
     checker.user_policies("", users)
 }
 
+/// What an address is, if nobody else on a port's network can have it.
+fn no_neighbour(network: &IpNet, address: IpAddr) -> Option<&'static str> {
+    if network.addr() == address {
+        return Some("the port's own address");
+    }
+    // Both ends of a /31 are hosts (RFC 3021).
+    let IpNet::V4(network) = network else {
+        return None;
+    };
+    let is_end = |end: std::net::Ipv4Addr| network.prefix_len() < 31 && address == end;
+    if is_end(network.network()) {
+        return Some("the network's own address");
+    }
+    is_end(network.broadcast()).then_some("the network's broadcast address")
+}
+
 struct Checker<'a> {
     config: &'a Config,
     document: &'a Document,
@@ -187,6 +203,9 @@ impl Checker<'_> {
                 let is_on_link = port.addresses.iter().any(|network| network.contains(&via));
                 if !is_link_local && !is_on_link {
                     return self.fail(&format!("{key}.via"), Problem::NotOnLink { via });
+                }
+                if let Some(is) = port.addresses.iter().find_map(|it| no_neighbour(it, via)) {
+                    return self.fail(&format!("{key}.via"), Problem::NoNeighbour { via, is });
                 }
             }
         }

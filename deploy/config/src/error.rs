@@ -230,6 +230,14 @@ pub enum Problem {
         /// The next hop.
         via: std::net::IpAddr,
     },
+    /// A next hop that is no other host.
+    #[error("{via} is {is}; write the address of the router on the other side")]
+    NoNeighbour {
+        /// The next hop.
+        via: std::net::IpAddr,
+        /// What it is.
+        is: &'static str,
+    },
     /// A prefix whose address has bits after the prefix length.
     #[error("{found} is not the start of its prefix; write {network}")]
     HostBits {

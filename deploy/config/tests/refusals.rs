@@ -279,6 +279,21 @@ fn ports_that_do_not_go_together() {
         "role: core\n      addresses: [192.0.2.2/30]\n      routes: [{ to: default, via: 192.0.2.9 }]",
         "bng.yaml:10:36: dataplane.ports[1].routes[0].via: 192.0.2.9 is not in the network of any of this port's addresses; correct it or add an address to the port",
     );
+    for (via, what) in [
+        ("192.0.2.2", "the port's own address"),
+        ("192.0.2.0", "the network's own address"),
+        ("192.0.2.3", "the network's broadcast address"),
+    ] {
+        changed(
+            "role: core",
+            &format!(
+                "role: core\n      addresses: [192.0.2.2/30]\n      routes: [{{ to: default, via: {via} }}]"
+            ),
+            &format!(
+                "bng.yaml:10:36: dataplane.ports[1].routes[0].via: {via} is {what}; write the address of the router on the other side"
+            ),
+        );
+    }
     changed(
         "role: core",
         "role: core\n      addresses: [192.0.2.2/30, 192.0.2.2/24]",

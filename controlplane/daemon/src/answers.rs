@@ -221,6 +221,7 @@ fn ports(driver: &Driver, alive: bool) -> Vec<PortView> {
             mtu: if started { status.mtu } else { port.mtu },
             link_mbps: (started && status.link_mbps != 0).then_some(status.link_mbps),
             steering: status.steering.name(),
+            steering_reason: status.steering_reason,
             offloads: status.offloads.names().collect(),
             twin_ifindex: (port.role == PortRole::Core && started && status.twin_ifindex != 0)
                 .then_some(status.twin_ifindex),

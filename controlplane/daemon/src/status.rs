@@ -107,6 +107,8 @@ pub struct PortView {
     pub link_mbps: Option<u32>,
     /// How frames come to the worker that owns their session.
     pub steering: &'static str,
+    /// Why that way was chosen.
+    pub steering_reason: String,
     /// What the port does in hardware, of what is used; the rest is done in software.
     pub offloads: Vec<&'static str>,
     /// DPDK driver.

@@ -68,7 +68,10 @@ pub struct Terms {
 
 impl Terms {
     pub(crate) fn new(config: &Config) -> Self {
-        let index = |name: &String| config.policy(name).map(|(index, _)| index);
+        // By name: there may be a million users.
+        let names = config.policies.iter().enumerate();
+        let names: HashMap<&String, usize> = names.map(|(index, it)| (&it.name, index)).collect();
+        let index = |name: &String| names.get(name).copied();
         let users = config.auth.users.iter().filter_map(|user| {
             let policy = user.policy.as_ref().and_then(index)?;
             Some((user.name.clone().into_bytes(), policy))

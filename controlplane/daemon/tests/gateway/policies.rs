@@ -238,6 +238,43 @@ fn a_change_that_cannot_be_changes_nothing() {
 }
 
 #[test]
+fn with_a_policy_that_cannot_be_written_nothing_passes() {
+    let mut world = World::asleep(CONFIG);
+    world.start_dataplane(1);
+    // Every place is taken, and none can be taken back before an epoch has passed.
+    let mut publisher = world.publisher();
+    for id in 1..=u16::MAX {
+        let policy = Policy {
+            up: rate(id.into(), 3000),
+            ..Policy::default()
+        };
+        publisher.write_policy(PolicyId(id), Some(&policy)).unwrap();
+    }
+    drop(publisher);
+    world.no_epoch = true;
+    world.start_control();
+    let mut clients = [Client::new(2, 0, "bob", "builder")];
+    world.dial(&mut clients);
+    assert_eq!(world.entry(&clients[0]).policy, PolicyId(0));
+    assert_eq!(world.policy(&clients[0]), None);
+    let rules = world.session(&clients[0]).unwrap().rules.unwrap();
+    assert!(!rules.published, "and that is told");
+    assert_eq!(world.counted("publish_failed"), 1);
+    let refused = world.changed(&clients[0], r#"{"policy": "silver"}"#);
+    assert!(matches!(refused, Err(ChangeError::NotPublished(_))));
+
+    world.no_epoch = false;
+    world.until("room", &mut clients, |world, _| {
+        world.status().policies == 0
+    });
+    let view = world
+        .changed(&clients[0], r#"{"policy": "bronze"}"#)
+        .unwrap();
+    assert!(view.published);
+    assert_eq!(world.policy(&clients[0]), Some(bronze()));
+}
+
+#[test]
 fn a_change_survives_renegotiation_and_a_restart_of_the_control_plane() {
     let mut world = World::new(CONFIG);
     let mut clients = [

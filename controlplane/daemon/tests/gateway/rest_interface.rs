@@ -280,6 +280,7 @@ fn the_state_of_the_rest_is_shown() {
     assert_eq!(no_route.unwrap()["workers"], serde_json::json!([0, 7]));
     let ports = served.get("/api/v1/ports").json();
     assert_eq!(ports[2]["mac"], "02:ac:00:00:02:01");
+    assert_eq!(ports[2]["steering_reason"], "the port offers nothing");
     assert_eq!(ports[2]["offloads"], serde_json::json!(["rss"]));
     let pools = served.get("/api/v1/pools").json();
     assert_eq!(pools["address"][0]["used"], 1);

@@ -1,5 +1,6 @@
 //! `policies`, `filters` and everything that refers to them.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::{Checker, unique};
@@ -57,8 +58,13 @@ impl Checker<'_> {
 
     /// Users of `list` name only policies that exist.
     pub(super) fn user_policies(&self, list: &str, users: &[User]) -> Result<(), ConfigError> {
+        // There may be a million users.
+        let policies = self.config.policies.iter();
+        let known: HashSet<&str> = policies.map(|policy| policy.name.as_str()).collect();
         for (index, user) in users.iter().enumerate() {
-            if let Some(name) = &user.policy {
+            if let Some(name) = &user.policy
+                && !known.contains(name.as_str())
+            {
                 self.policy_exists(&format!("{list}[{index}].policy"), name)?;
             }
         }

@@ -4,6 +4,7 @@
 //! bng-perf dial      many subscribers over an interface: sessions, traffic, losses     -> dial/
 //! bng-perf reflect   the other end of their traffic                                    -> reflect.rs
 //! bng-perf fastpath  the real pipeline beside a MAC-forward loop, in memory            -> fastpath/
+//! bng-perf wire      packets through a running dataplane: rate without loss, latency   -> wire/
 //! bng-perf bench     a grid of those, as tables and plots (`make bench`)               -> grid/
 //! ```
 
@@ -18,6 +19,7 @@ mod pacing;
 mod probe;
 mod reflect;
 mod sequence;
+mod wire;
 
 /// Benchmarks, subscriber emulator and traffic reflector of ironbng.
 #[derive(Debug, Parser)]
@@ -35,6 +37,8 @@ enum Command {
     Reflect(reflect::ReflectArgs),
     /// Measure what a packet costs in the real pipeline, beside a MAC-forward loop.
     Fastpath(fastpath::FastpathArgs),
+    /// Send numbered packets through a running dataplane: rate without loss, latency, order.
+    Wire(Box<wire::WireArgs>),
     /// Run the grid of `fastpath` measurements and write tables and plots.
     Bench(grid::BenchArgs),
 }
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
         Command::Dial(args) => dial::run(&args),
         Command::Reflect(args) => reflect::run(&args),
         Command::Fastpath(args) => fastpath::run(&args),
+        Command::Wire(args) => wire::run(&args),
         Command::Bench(args) => grid::run(&args),
     };
     result.unwrap_or_else(|error| {

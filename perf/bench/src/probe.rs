@@ -1,5 +1,7 @@
 //! What the emulator and the reflector say to each other in UDP payloads.
 
+use std::net::IpAddr;
+
 use zerocopy::byteorder::network_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -15,7 +17,7 @@ pub(crate) const HEADER_LEN: usize = size_of::<Header>();
 ///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
 /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 /// |                        Magic "BNGP"                           |
-/// |     Kind      |                  zero                         |
+/// |     Kind      |   IP version  |             zero              |
 /// |                            Session                            |
 /// |                              Run                              |
 /// |                           (64 bits)                           |
@@ -29,7 +31,8 @@ pub(crate) const HEADER_LEN: usize = size_of::<Header>();
 struct Header {
     magic: [u8; 4],
     kind: u8,
-    zero: [u8; 3],
+    version: u8,
+    zero: [u8; 2],
     session: U32,
     run: U64,
     sequence: U64,
@@ -48,6 +51,64 @@ struct Counts {
     socket_drops: U64,
 }
 
+/// Version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both, in the order of [`Self::index`].
+    pub(crate) const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    /// Of an address.
+    pub(crate) const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
+    /// 0 or 1.
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Name for reports.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        }
+    }
+
+    /// Bytes of the IP and UDP headers.
+    pub(crate) const fn headers(self) -> usize {
+        match self {
+            Self::V4 => 28,
+            Self::V6 => 48,
+        }
+    }
+
+    const fn version(self) -> u8 {
+        match self {
+            Self::V4 => 4,
+            Self::V6 => 6,
+        }
+    }
+
+    const fn of_version(version: u8) -> Option<Self> {
+        match version {
+            4 => Some(Self::V4),
+            6 => Some(Self::V6),
+            _ => None,
+        }
+    }
+}
+
 /// Which stream of which run of the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StreamId {
@@ -55,6 +116,8 @@ pub(crate) struct StreamId {
     pub(crate) run: u64,
     /// Index of the subscriber.
     pub(crate) session: u32,
+    /// A subscriber has a stream of each.
+    pub(crate) family: Family,
 }
 
 /// What the reflector saw of one stream.
@@ -124,7 +187,8 @@ impl Probe {
         let header = Header {
             magic: MAGIC,
             kind,
-            zero: [0; 3],
+            version: id.family.version(),
+            zero: [0; 2],
             session: U32::new(id.session),
             run: U64::new(id.run),
             sequence: U64::new(sequence),
@@ -161,6 +225,7 @@ impl Probe {
         let id = StreamId {
             run: header.run.get(),
             session: header.session.get(),
+            family: Family::of_version(header.version).ok_or(NoProbe::Foreign)?,
         };
         match header.kind {
             DATA => {
@@ -207,6 +272,7 @@ mod tests {
     const ID: StreamId = StreamId {
         run: 0x0123_4567_89ab_cdef,
         session: 77,
+        family: Family::V6,
     };
 
     #[test]

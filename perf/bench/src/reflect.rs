@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use serde::Serialize;
 
-use crate::probe::{NoProbe, Probe, StreamId, StreamReport};
+use crate::probe::{Family, HEADER_LEN, NoProbe, Probe, StreamId, StreamReport};
 use crate::sequence::SequenceTracker;
 
 /// Bytes the kernel may hold for us, either way.
@@ -23,12 +23,43 @@ const MAX_STREAMS: usize = 1 << 20;
 /// Datagrams handled between two looks at the signals.
 const BATCH: usize = 256;
 
+/// What happens to an answer that is larger than a link's MTU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Fragments {
+    /// The kernel's way: "don't fragment", and smaller packets once a router has said so.
+    Discover,
+    /// "Don't fragment", whatever routers say; only the own link's MTU counts.
+    Never,
+    /// No "don't fragment": routers may cut IPv4 packets; the kernel cuts IPv6 packets for its own link.
+    Allowed,
+}
+
+impl Fragments {
+    fn apply(self, socket: &UdpSocket, family: Family) -> rustix::io::Result<()> {
+        use sockopt::{Ipv4PathMtuDiscovery as V4, Ipv6PathMtuDiscovery as V6};
+        match (self, family) {
+            (Self::Discover, Family::V4) => sockopt::set_ip_mtu_discover(socket, V4::WANT),
+            (Self::Never, Family::V4) => sockopt::set_ip_mtu_discover(socket, V4::PROBE),
+            (Self::Allowed, Family::V4) => sockopt::set_ip_mtu_discover(socket, V4::DONT),
+            (Self::Discover, Family::V6) => sockopt::set_ipv6_mtu_discover(socket, V6::WANT),
+            (Self::Never, Family::V6) => sockopt::set_ipv6_mtu_discover(socket, V6::PROBE),
+            (Self::Allowed, Family::V6) => sockopt::set_ipv6_mtu_discover(socket, V6::DONT),
+        }
+    }
+}
+
 /// Sends UDP datagrams back to where they came from and counts them.
 #[derive(Debug, Args)]
 pub(crate) struct ReflectArgs {
-    /// Address to listen on.
+    /// Address to listen on, IPv4 or IPv6.
     #[arg(long, value_name = "IP:PORT")]
-    listen: SocketAddrV4,
+    listen: SocketAddr,
+    /// Send every datagram back with a UDP payload of this many bytes, whatever size it came in.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(HEADER_LEN as i64..=65_000))]
+    reply_bytes: Option<u16>,
+    /// What is done with answers that are too large for a link.
+    #[arg(long, value_enum, default_value_t = Fragments::Discover)]
+    fragments: Fragments,
     /// Print the counts as one JSON object on SIGTERM or SIGINT.
     #[arg(long)]
     json: bool,
@@ -48,6 +79,7 @@ struct Stream {
 struct StreamLine {
     run: String,
     session: u32,
+    family: &'static str,
     source: Option<SocketAddr>,
     rebound: u64,
     unique: u64,
@@ -60,7 +92,7 @@ struct StreamLine {
 
 #[derive(Debug, Serialize)]
 struct Report {
-    listen: SocketAddrV4,
+    listen: SocketAddr,
     received: u64,
     sent_back: u64,
     foreign: u64,
@@ -83,6 +115,8 @@ enum Answer {
 /// Counts of the reflector, without its socket.
 #[derive(Debug, Default)]
 struct Reflector {
+    /// Bytes of an answer, if not as many as came.
+    reply_bytes: Option<usize>,
     streams: BTreeMap<StreamId, Stream>,
     received: u64,
     sent_back: u64,
@@ -108,7 +142,7 @@ impl Reflector {
         drops: impl FnOnce() -> u64,
     ) -> (Answer, Option<StreamId>) {
         match Probe::parse(payload) {
-            Ok(Probe::Data { id, sequence, .. }) => {
+            Ok(data @ Probe::Data { id, sequence, .. }) => {
                 self.received += 1;
                 if let Some(stream) = self.stream(id) {
                     if stream.source.is_some_and(|known| known != from) {
@@ -117,7 +151,11 @@ impl Reflector {
                     stream.source = Some(from);
                     stream.tracker.observe(sequence);
                 }
-                (Answer::Echo, Some(id))
+                let answer = match self.reply_bytes {
+                    None => Answer::Echo,
+                    Some(len) => Answer::Say(data.write(len)),
+                };
+                (answer, Some(id))
             }
             Ok(Probe::Query(id)) => {
                 let report = self
@@ -161,7 +199,7 @@ impl Reflector {
         }
     }
 
-    fn report(&self, listen: SocketAddrV4, socket_drops: u64) -> Report {
+    fn report(&self, listen: SocketAddr, socket_drops: u64) -> Report {
         Report {
             listen,
             received: self.received,
@@ -179,6 +217,7 @@ impl Reflector {
                     StreamLine {
                         run: format!("{:016x}", id.run),
                         session: id.session,
+                        family: id.family.name(),
                         source: stream.source,
                         rebound: stream.rebound,
                         unique: counts.unique,
@@ -195,9 +234,18 @@ impl Reflector {
 }
 
 /// Datagrams the kernel dropped at the socket bound to `port`: the last column of its line in the kernel's table.
-fn drops_in(table: &str, local: SocketAddrV4) -> u64 {
-    let address = u32::from_ne_bytes(local.ip().octets());
-    let wanted = format!("{address:08X}:{:04X}", local.port());
+fn drops_in(table: &str, local: SocketAddr) -> u64 {
+    // Words of the address as the machine holds them in memory.
+    let words = |octets: &[u8]| -> String {
+        let (words, _) = octets.as_chunks::<4>();
+        let words = words.iter().map(|word| u32::from_ne_bytes(*word));
+        words.map(|word| format!("{word:08X}")).collect()
+    };
+    let address = match local.ip() {
+        IpAddr::V4(address) => words(&address.octets()),
+        IpAddr::V6(address) => words(&address.octets()),
+    };
+    let wanted = format!("{address}:{:04X}", local.port());
     table
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
@@ -206,8 +254,12 @@ fn drops_in(table: &str, local: SocketAddrV4) -> u64 {
         .sum()
 }
 
-fn socket_drops(local: SocketAddrV4) -> u64 {
-    std::fs::read_to_string("/proc/thread-self/net/udp").map_or(0, |table| drops_in(&table, local))
+fn socket_drops(local: SocketAddr) -> u64 {
+    let table = match local {
+        SocketAddr::V4(_) => "/proc/thread-self/net/udp",
+        SocketAddr::V6(_) => "/proc/thread-self/net/udp6",
+    };
+    std::fs::read_to_string(table).map_or(0, |table| drops_in(&table, local))
 }
 
 /// Sends, waiting for room in the socket if there is none.
@@ -238,10 +290,9 @@ pub(crate) fn run(args: &ReflectArgs) -> Result<ExitCode> {
         sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
     }
     sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES)?;
-    let listen = match socket.local_addr()? {
-        SocketAddr::V4(address) => address,
-        SocketAddr::V6(_) => args.listen,
-    };
+    args.fragments
+        .apply(&socket, Family::of(args.listen.ip()))?;
+    let listen = socket.local_addr()?;
     let (mut signals, sender) = UnixStream::pair()?;
     signals.set_nonblocking(true)?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -249,7 +300,10 @@ pub(crate) fn run(args: &ReflectArgs) -> Result<ExitCode> {
             .context("cannot catch signals")?;
     }
     eprintln!("bng-perf: reflecting on {listen}");
-    let mut reflector = Reflector::default();
+    let mut reflector = Reflector {
+        reply_bytes: args.reply_bytes.map(usize::from),
+        ..Reflector::default()
+    };
     let mut buffer = vec![0; 65_536];
     while !matches!(signals.read(&mut [0; 16]), Ok(1..)) {
         for _ in 0..BATCH {
@@ -277,9 +331,12 @@ pub(crate) fn run(args: &ReflectArgs) -> Result<ExitCode> {
                     let success = send(&socket, payload, from);
                     reflector.sent(id, success);
                 }
-                Answer::Say(report) => {
-                    // A lost answer is asked for again.
-                    let _sent = send(&socket, &report, from);
+                Answer::Say(other) => {
+                    let success = send(&socket, &other, from);
+                    // A lost report is asked for again.
+                    if id.is_some() {
+                        reflector.sent(id, success);
+                    }
                 }
             }
         }
@@ -308,7 +365,11 @@ pub(crate) fn run(args: &ReflectArgs) -> Result<ExitCode> {
 mod tests {
     use super::*;
 
-    const ID: StreamId = StreamId { run: 9, session: 3 };
+    const ID: StreamId = StreamId {
+        run: 9,
+        session: 3,
+        family: Family::V4,
+    };
 
     fn data(sequence: u64) -> Vec<u8> {
         Probe::Data {
@@ -348,12 +409,32 @@ mod tests {
     }
 
     #[test]
+    fn answers_have_the_size_asked_for_and_the_streams_own_filling() {
+        let mut reflector = Reflector {
+            reply_bytes: Some(1_464),
+            ..Reflector::default()
+        };
+        let (Answer::Say(answer), Some(ID)) = reflector.handle(&data(3), source(7), || 0) else {
+            panic!("not an answer of another size")
+        };
+        assert_eq!(answer.len(), 1_464);
+        assert!(matches!(
+            Probe::parse(&answer),
+            Ok(Probe::Data {
+                id: ID,
+                sequence: 3,
+                ..
+            })
+        ));
+    }
+
+    #[test]
     fn a_stream_that_changes_its_source_is_noticed() {
         let mut reflector = Reflector::default();
         for (sequence, port) in [(0, 7), (1, 7), (2, 8)] {
             reflector.handle(&data(sequence), source(port), || 0);
         }
-        let report = reflector.report(SocketAddrV4::new([192, 0, 2, 1].into(), 1), 0);
+        let report = reflector.report(([192, 0, 2, 1], 1).into(), 0);
         assert_eq!(report.streams[0].rebound, 1);
         assert_eq!(report.streams[0].source, Some(source(8)));
     }
@@ -363,7 +444,11 @@ mod tests {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
              1: 010200C0:1B58 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0 42\n\
              2: 010200C0:1B59 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0 7\n";
-        let local = SocketAddrV4::new([192, 0, 2, 1].into(), 7_000);
+        let local = ([192, 0, 2, 1], 7_000).into();
         assert_eq!(drops_in(table, local), 42);
+        let table = "  sl  local_address                         remote_address                        st tx_queue rx_queue\n\
+             1: B80D0120000000000000000080000000:1B58 00000000000000000000000000000000:0000 07 0:0 0:0 0 0 0 1 2 0 9\n";
+        let local = "[2001:db8::80]:7000".parse().unwrap();
+        assert_eq!(drops_in(table, local), 9);
     }
 }

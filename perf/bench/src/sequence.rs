@@ -1,8 +1,7 @@
 //! What arrived of a numbered stream.
 
-/// How far behind the newest number a late one is still told from a repeated one.
-pub(crate) const WINDOW: u64 = 4096;
-const WORDS: usize = (WINDOW / 64) as usize;
+/// Words of the usual window.
+const WORDS: usize = 64;
 
 /// Counts over one stream whose sender numbers from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,33 +16,36 @@ pub(crate) struct SequenceCounts {
     pub(crate) too_late: u64,
 }
 
-/// Tells new, late and repeated numbers apart with a bitmap over the last [`WINDOW`] numbers.
+/// Tells new, late and repeated numbers apart with a bitmap over the last [`Self::WINDOW`] numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct SequenceTracker {
+pub(crate) struct SequenceTracker<const W: usize = WORDS> {
     /// One more than the highest number seen.
     next: u64,
-    seen: [u64; WORDS],
+    seen: [u64; W],
     counts: SequenceCounts,
 }
 
-impl Default for SequenceTracker {
+impl<const W: usize> Default for SequenceTracker<W> {
     fn default() -> Self {
         Self {
             next: 0,
-            seen: [0; WORDS],
+            seen: [0; W],
             counts: SequenceCounts::default(),
         }
     }
 }
 
-impl SequenceTracker {
+impl<const W: usize> SequenceTracker<W> {
+    /// How far behind the newest number a late one is still told from a repeated one.
+    pub(crate) const WINDOW: u64 = 64 * W as u64;
+
     /// The counts so far.
     pub(crate) const fn counts(&self) -> SequenceCounts {
         self.counts
     }
 
     fn word(&mut self, number: u64) -> (&mut u64, u64) {
-        let at = (number / 64 % WORDS as u64) as usize;
+        let at = (number / 64 % W as u64) as usize;
         // `at` is reduced to the array's length.
         (&mut self.seen[at], 1 << (number % 64))
     }
@@ -51,8 +53,8 @@ impl SequenceTracker {
     /// Counts one arrival.
     pub(crate) fn observe(&mut self, number: u64) {
         if number >= self.next {
-            if number - self.next >= WINDOW {
-                self.seen = [0; WORDS];
+            if number - self.next >= Self::WINDOW {
+                self.seen = [0; W];
             } else {
                 for passed in self.next..=number {
                     let (word, bit) = self.word(passed);
@@ -65,7 +67,7 @@ impl SequenceTracker {
             self.counts.unique += 1;
             return;
         }
-        if self.next - number > WINDOW {
+        if self.next - number > Self::WINDOW {
             self.counts.too_late += 1;
             return;
         }
@@ -86,8 +88,10 @@ mod tests {
 
     use super::*;
 
+    const WINDOW: u64 = SequenceTracker::<WORDS>::WINDOW;
+
     fn run(numbers: impl IntoIterator<Item = u64>) -> SequenceCounts {
-        let mut tracker = SequenceTracker::default();
+        let mut tracker: SequenceTracker = SequenceTracker::default();
         for number in numbers {
             tracker.observe(number);
         }
@@ -130,6 +134,28 @@ mod tests {
                 duplicates: 0,
                 reordered: 3,
                 too_late: 1
+            }
+        );
+    }
+
+    #[test]
+    fn a_small_window_tells_the_same_within_its_reach() {
+        let mut tracker = SequenceTracker::<1>::default();
+        for number in [0, 1, 3, 2, 2, 70, 8, 6, 5] {
+            tracker.observe(number);
+        }
+        let counts = SequenceCounts {
+            unique: 6,
+            duplicates: 1,
+            reordered: 1 + 1,
+            too_late: 1,
+        };
+        // 70 moves the window to 7..=70: 8 is late, 6 and 5 are beyond it.
+        assert_eq!(
+            tracker.counts(),
+            SequenceCounts {
+                too_late: 2,
+                ..counts
             }
         );
     }

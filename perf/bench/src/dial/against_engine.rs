@@ -2,24 +2,31 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bng_pppoe::codec::frame::{self, Body, LinkHeader};
 use bng_pppoe::{
-    AccessConcentrator, AuthVerdict, Config, Event, Grant, PortConfig, PortId, RejectCause,
-    SessionRef, TerminateCause, Time,
+    AccessConcentrator, AuthVerdict, Config, Event, Grant, Ipv6Grant, PortConfig, PortId,
+    RejectCause, SessionRef, TerminateCause, Time,
 };
+use bng_wire::ipv6::next_header;
 use bng_wire::pppoe::protocol;
 use bng_wire::{MacAddr, VlanStack};
 
 use super::emulator::{Emulator, Plan, Stage, TrafficPlan};
 use super::subscriber::{ClientSettings, EndCause, Phase};
-use crate::probe::{Probe, StreamReport};
+use super::traffic::{Header, datagram, turn};
+use super::vlan;
+use crate::probe::{Family, Probe, StreamId, StreamReport};
 use crate::sequence::SequenceTracker;
 
 const AC_MAC: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 1]);
-const REFLECTOR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 10), 7_000);
+const REFLECTOR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 10)), 7_000);
+const REFLECTOR6: SocketAddr = SocketAddr::new(
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x80)),
+    7_000,
+);
 const DNS: [Option<Ipv4Addr>; 2] = [
     Some(Ipv4Addr::new(9, 9, 9, 9)),
     Some(Ipv4Addr::new(9, 9, 9, 10)),
@@ -51,7 +58,9 @@ struct World {
     order: u64,
     random: u64,
     weather: Weather,
-    seen: BTreeMap<u32, SequenceTracker>,
+    seen: BTreeMap<StreamId, SequenceTracker>,
+    /// Whether subscribers are granted IPv6.
+    ipv6: bool,
     sessions: Vec<SessionRef>,
     /// Frames of data the wire lost on the way up and down.
     lost_data: [u64; 2],
@@ -71,7 +80,9 @@ fn plan(sessions: u32) -> Plan {
 
 fn traffic() -> TrafficPlan {
     TrafficPlan {
-        to: REFLECTOR,
+        to: [Some(REFLECTOR), None],
+        spoof: [None; 2],
+        header: Header::default(),
         per_second: 500.0,
         payload_bytes: 120,
         duration: Duration::from_secs(4),
@@ -81,16 +92,21 @@ fn traffic() -> TrafficPlan {
 
 impl World {
     fn new(plan: Plan, seed: u64, weather: Weather) -> Self {
+        Self::with(plan, ClientSettings::default(), seed, weather)
+    }
+
+    fn with(plan: Plan, settings: ClientSettings, seed: u64, weather: Weather) -> Self {
         let config = Config {
             ports: vec![PortConfig {
                 id: PortId(0),
                 mac: AC_MAC,
-                mtu: 1_500,
+                mtu: 1_508,
             }],
             session_id_quarantine: Duration::ZERO,
             ..Config::default()
         };
-        let run = Emulator::new(plan, ClientSettings::default(), seed, |index| {
+        let ipv6 = settings.ipv6;
+        let run = Emulator::new(plan, settings, seed, |index| {
             (format!("sub{index}").into_bytes(), b"secret".to_vec())
         });
         Self {
@@ -102,6 +118,7 @@ impl World {
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             weather,
             seen: BTreeMap::new(),
+            ipv6,
             sessions: Vec::new(),
             lost_data: [0; 2],
             user_names: Vec::new(),
@@ -163,7 +180,11 @@ impl World {
                                     framed_ip: Ipv4Addr::from_bits(0x6440_0001 + number),
                                     gateway_ip: Ipv4Addr::new(100, 64, 255, 254),
                                     dns: DNS,
-                                    ipv6: None,
+                                    ipv6: self.ipv6.then(|| Ipv6Grant {
+                                        prefix: prefix_of(number),
+                                        delegated: None,
+                                        dns: [None; 2],
+                                    }),
                                     session_timeout: None,
                                     idle_timeout: None,
                                     accounting_id: 0,
@@ -206,41 +227,51 @@ impl World {
         let frame = frame::parse(bytes).unwrap();
         let Body::Session {
             session_id,
+            protocol,
             payload,
-            ..
         } = frame.body
         else {
             panic!("not data")
         };
+        let (family, source) = match protocol {
+            protocol::IPV4 => {
+                let source = Ipv4Addr::from(<[u8; 4]>::try_from(&payload[12..16]).unwrap());
+                (Family::V4, IpAddr::V4(source))
+            }
+            _ => {
+                let source = Ipv6Addr::from(<[u8; 16]>::try_from(&payload[8..24]).unwrap());
+                (Family::V6, IpAddr::V6(source))
+            }
+        };
         let mut packet = payload.to_vec();
-        match Probe::parse(&packet[28..]).unwrap() {
+        match Probe::parse(&packet[family.headers()..]).unwrap() {
             Probe::Data { id, sequence, .. } => {
-                self.seen.entry(id.session).or_default().observe(sequence);
+                assert_eq!(id.family, family);
+                self.seen.entry(id).or_default().observe(sequence);
             }
             Probe::Query(id) => {
-                let counts = self.seen.entry(id.session).or_default().counts();
+                let counts = self.seen.entry(id).or_default().counts();
                 let report = StreamReport {
                     counts,
                     ..StreamReport::default()
                 };
                 let answer = Probe::Report(id, report).write(0);
-                let source = Ipv4Addr::from(<[u8; 4]>::try_from(&packet[12..16]).unwrap());
-                let to = SocketAddrV4::new(*REFLECTOR.ip(), REFLECTOR.port());
-                packet = super::traffic::datagram(source, to, 1, &answer).unwrap();
+                let to = [REFLECTOR, REFLECTOR6][family.index()];
+                packet = datagram(source, to, Header::default(), 1, &answer).unwrap();
             }
             Probe::Report(..) => panic!("a subscriber does not report"),
         }
-        for at in 0..4 {
-            packet.swap(12 + at, 16 + at);
-        }
-        packet.swap(20, 22);
-        packet.swap(21, 23);
         let link = LinkHeader {
             dst: frame.src,
             src: AC_MAC,
-            vlans: VlanStack::UNTAGGED,
+            // A priority tag is no VLAN, and is not sent back.
+            vlans: if frame.vlans.s_vlan() == 0 {
+                VlanStack::UNTAGGED
+            } else {
+                frame.vlans
+            },
         };
-        let answer = frame::session(&link, session_id, protocol::IPV4, &packet).unwrap();
+        let answer = frame::session(&link, session_id, protocol, &turn(packet)).unwrap();
         self.fly(Towards::Subscribers, answer);
     }
 
@@ -293,14 +324,25 @@ impl World {
     }
 }
 
+/// The /64 of a subscriber.
+fn prefix_of(number: u32) -> Ipv6Addr {
+    Ipv6Addr::from_bits(0x2001_0db8_0005 << 80 | u128::from(number) << 64)
+}
+
+/// What a gateway forwards, as opposed to what it takes itself.
 fn is_data(bytes: &[u8]) -> bool {
-    matches!(
-        frame::parse(bytes).map(|frame| frame.body),
+    match frame::parse(bytes).map(|frame| frame.body) {
         Ok(Body::Session {
             protocol: protocol::IPV4,
             ..
-        })
-    )
+        }) => true,
+        Ok(Body::Session {
+            protocol: protocol::IPV6,
+            payload,
+            ..
+        }) => payload[6] != next_header::ICMPV6,
+        _ => false,
+    }
 }
 
 #[test]
@@ -349,7 +391,7 @@ fn without_losses_every_datagram_comes_back_and_is_counted_at_both_ends() {
     assert!((1_990..=2_001).contains(&account.sent), "{}", account.sent);
     assert_eq!(account.received, account.sent);
     assert_eq!(account.round_trip.max() / 1_000_000, 2);
-    for stream in &world.run.streams {
+    for stream in world.run.streams.iter().filter(|stream| stream.sent > 0) {
         let seen = stream.report.unwrap().counts;
         assert_eq!(seen.unique, stream.sent);
         assert_eq!(stream.returned.counts().unique, stream.sent);
@@ -377,7 +419,7 @@ fn losses_are_found_in_the_direction_where_they_happened() {
         world.run.stage() == Stage::HangUp
     });
     let (mut up, mut down) = (0, 0);
-    for stream in &world.run.streams {
+    for stream in world.run.streams.iter().filter(|stream| stream.sent > 0) {
         let seen = stream
             .report
             .expect("asked until it answered")
@@ -473,4 +515,105 @@ fn an_interrupted_run_hangs_up() {
         world.run.stage() == Stage::Done
     });
     assert_eq!(world.run.up(), 0);
+}
+
+fn dual_stack() -> ClientSettings {
+    ClientSettings {
+        ipv6: true,
+        ..ClientSettings::default()
+    }
+}
+
+#[test]
+fn with_ipv6_a_session_is_up_when_it_has_both_addresses_and_sends_from_both() {
+    let mut plan = plan(20);
+    plan.traffic = Some(TrafficPlan {
+        to: [Some(REFLECTOR), Some(REFLECTOR6)],
+        ..traffic()
+    });
+    let mut world = World::with(plan, dual_stack(), 10, Weather::default());
+    world.run_until(Duration::from_secs(10), |world| world.run.up() == 20);
+    for (client, number) in world.run.clients().iter().zip(0..) {
+        let expected = Ipv6Addr::from_bits(prefix_of(number).to_bits() | 1);
+        assert_eq!(client.address6(), Some(expected));
+    }
+    world.finish();
+    assert_eq!(world.run.account.received, world.run.account.sent);
+    for stream in &world.run.streams {
+        assert!(stream.sent > 0, "both families take turns");
+        assert_eq!(stream.returned.counts().unique, stream.sent);
+        assert_eq!(stream.report.unwrap().counts.unique, stream.sent);
+    }
+    assert!(world.run.sums.failures.is_empty() && world.run.sums.ended.is_empty());
+}
+
+#[test]
+fn with_ipv6_all_come_up_over_a_bad_wire_whatever_the_seed() {
+    for seed in 1..=20 {
+        let weather = Weather {
+            lose: 8,
+            repeat: 6,
+            delay: 4,
+            data_too: false,
+        };
+        let mut world = World::with(plan(30), dual_stack(), seed, weather);
+        world.finish();
+        let sums = &world.run.sums;
+        assert_eq!(sums.came_up, 30, "seed {seed}: {:?}", sums.failures);
+    }
+}
+
+#[test]
+fn a_gateway_without_ipv6_for_the_subscriber_is_a_failure_with_that_cause() {
+    let mut world = World::with(plan(3), dual_stack(), 11, Weather::default());
+    world.ipv6 = false;
+    world.finish();
+    assert_eq!(
+        world.run.sums.failures,
+        BTreeMap::from([(EndCause::Ipv6cpRefused, 3)])
+    );
+}
+
+#[test]
+fn sessions_come_up_in_vlans_and_with_priority_tags() {
+    for (vlan, priority) in [(Some("7"), None), (Some("100.7"), None), (None, Some(5))] {
+        let vlan = vlan.map(|text| text.parse().unwrap());
+        let settings = ClientSettings {
+            vlans: vlan::tags(vlan, None, priority),
+            ..ClientSettings::default()
+        };
+        let mut plan = plan(5);
+        plan.traffic = Some(traffic());
+        let mut world = World::with(plan, settings, 12, Weather::default());
+        world.finish();
+        let run = &world.run;
+        assert_eq!(run.sums.came_up, 5, "{vlan:?}: {:?}", run.sums.failures);
+        assert_eq!(run.sums.wrong_vlan, 0);
+        assert_eq!(run.account.received, run.account.sent, "{vlan:?}");
+    }
+}
+
+#[test]
+fn a_frame_of_another_vlan_is_not_ours() {
+    let mut world = World::new(plan(1), 13, Weather::default());
+    world.run_until(Duration::from_secs(10), |world| world.run.up() == 1);
+    let link = LinkHeader {
+        dst: MacAddr([2, 0x62, 0x6e, 0, 0, 0]),
+        src: AC_MAC,
+        vlans: vlan::tags(Some("7".parse().unwrap()), None, None),
+    };
+    let frame = frame::session(&link, 1, protocol::IPV4, &[0x45; 20]).unwrap();
+    world.run.handle_frame(&frame, world.now);
+    assert_eq!(world.run.sums.wrong_vlan, 1);
+}
+
+#[test]
+fn a_larger_mru_is_granted_with_ppp_max_payload() {
+    let settings = ClientSettings {
+        mru: 1_500,
+        ..ClientSettings::default()
+    };
+    let mut world = World::with(plan(2), settings, 14, Weather::default());
+    world.run_until(Duration::from_secs(10), |world| world.run.up() == 2);
+    assert_eq!(world.run.smallest_peer_mru(), Some(1_500));
 }

@@ -1,18 +1,20 @@
-//! One emulated subscriber: discovery (RFC 2516), LCP (RFC 1661), PAP (RFC 1334), IPCP (RFC 1332), as a sans-IO
-//! state machine. Frames and time go in, frames come out; the owner asks for the next deadline after every call.
+//! One emulated subscriber: discovery (RFC 2516), LCP (RFC 1661), PAP (RFC 1334), IPCP (RFC 1332), IPv6CP (RFC 5072) and
+//! router solicitation (RFC 4861), as a sans-IO state machine. Frames and time go in, frames come out; the owner asks for the next deadline after every call.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use bng_pppoe::codec::frame::{self, Body, Frame, LinkHeader};
 use bng_pppoe::codec::tags::kind;
-use bng_pppoe::codec::{ControlPacket, TagWriter, Tags, control, lcp, pap};
+use bng_pppoe::codec::{ControlPacket, TagWriter, Tags, control, lcp, nd, pap};
 use bng_wire::MacAddr;
 use bng_wire::pppoe::{code, protocol};
 
+use super::advertisement::Advertisement;
 use super::negotiation::{Change, Exchange};
-use super::parameters::{IpcpParameters, LcpParameters};
+use super::parameters::{IpcpParameters, Ipv6cpParameters, LcpParameters};
 use super::subscriber::{ClientCounters, ClientSettings, EndCause, Identity, Phase};
+use crate::probe::Family;
 
 /// What a call works with besides the session itself.
 #[derive(Debug)]
@@ -25,6 +27,12 @@ pub(crate) struct Context<'a> {
     pub(crate) counters: &'a mut ClientCounters,
     /// Settings.
     pub(crate) settings: &'a ClientSettings,
+}
+
+/// The modified EUI-64 of a MAC address (RFC 4291 appendix A).
+const fn interface_id(mac: MacAddr) -> u64 {
+    let [a, b, c, d, e, f] = mac.0;
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
 /// One subscriber.
@@ -40,6 +48,10 @@ pub(crate) struct Client {
     lcp_parameters: LcpParameters,
     ipcp: Exchange,
     ipcp_parameters: IpcpParameters,
+    ipv6cp: Exchange,
+    ipv6cp_parameters: Ipv6cpParameters,
+    /// The router's last word on IPv6.
+    advertisement: Option<Advertisement>,
     pap_ids: std::ops::Range<u32>,
     next_id: u8,
     deadline: Option<Duration>,
@@ -53,6 +65,7 @@ impl Client {
     pub(crate) fn new(identity: Identity, settings: &ClientSettings) -> Self {
         Self {
             lcp_parameters: LcpParameters::new(settings.mru, identity.magic),
+            ipv6cp_parameters: Ipv6cpParameters::new(interface_id(identity.mac)),
             identity,
             phase: Phase::Idle,
             peer: MacAddr::BROADCAST,
@@ -61,6 +74,8 @@ impl Client {
             lcp: Exchange::new(),
             ipcp: Exchange::new(),
             ipcp_parameters: IpcpParameters::default(),
+            ipv6cp: Exchange::new(),
+            advertisement: None,
             pap_ids: 0..0,
             next_id: 0,
             deadline: None,
@@ -88,6 +103,20 @@ impl Client {
     /// The address given by IPCP.
     pub(crate) const fn address(&self) -> Option<Ipv4Addr> {
         self.ipcp_parameters.address
+    }
+
+    /// The first address in the prefix the router advertises.
+    pub(crate) fn address6(&self) -> Option<Ipv6Addr> {
+        let prefix = self.advertisement.as_ref()?.prefix?;
+        Some(Ipv6Addr::from_bits(prefix.to_bits() | 1))
+    }
+
+    /// The address of a family.
+    pub(crate) fn address_of(&self, family: Family) -> Option<IpAddr> {
+        match family {
+            Family::V4 => self.address().map(IpAddr::V4),
+            Family::V6 => self.address6().map(IpAddr::V6),
+        }
     }
 
     /// DNS servers given by IPCP.
@@ -127,8 +156,7 @@ impl Client {
         match self.phase {
             Phase::HangUp(_) | Phase::Ended(_) => {}
             Phase::Establish | Phase::Authenticate | Phase::Network | Phase::Up => {
-                self.lcp.close();
-                self.ipcp.close();
+                self.close_all();
                 self.enter(Phase::HangUp(cause), cx);
                 self.send_terminate(cx);
             }
@@ -155,6 +183,12 @@ impl Client {
             } => {
                 if session_id != self.session_id || frame.src != self.peer || session_id == 0 {
                     cx.counters.unexpected += 1;
+                } else if protocol == protocol::IPV6 && self.ipv6cp.is_opened() {
+                    match Advertisement::parse(payload) {
+                        Some(advertisement) => self.advertised(advertisement, cx),
+                        None if self.phase == Phase::Up => return Some(payload),
+                        None => cx.counters.unexpected += 1,
+                    }
                 } else if protocol == protocol::IPV4 && self.phase == Phase::Up {
                     return Some(payload);
                 } else {
@@ -189,7 +223,9 @@ impl Client {
             }
             Phase::Establish => Some(EndCause::LcpTimeout),
             Phase::Authenticate => Some(EndCause::PapTimeout),
-            Phase::Network => Some(EndCause::IpcpTimeout),
+            Phase::Network if !self.ipcp.is_opened() => Some(EndCause::IpcpTimeout),
+            Phase::Network if !self.ipv6cp.is_opened() => Some(EndCause::Ipv6cpTimeout),
+            Phase::Network => Some(EndCause::NoAdvertisement),
             Phase::Idle | Phase::Up | Phase::HangUp(_) | Phase::Ended(_) => None,
         }) else {
             return;
@@ -210,12 +246,7 @@ impl Client {
                 self.arm(cx);
             }
             Phase::Authenticate => self.send_pap(cx),
-            Phase::Network => {
-                let mut packets = Vec::new();
-                self.ipcp.resend(&self.ipcp_parameters, &mut packets);
-                self.send_all(protocol::IPCP, packets, cx);
-                self.arm(cx);
-            }
+            Phase::Network => self.resend_network(cx),
             Phase::Idle | Phase::Up | Phase::HangUp(_) | Phase::Ended(_) => {}
         }
     }
@@ -237,12 +268,22 @@ impl Client {
     fn end(&mut self, cause: EndCause) {
         self.phase = Phase::Ended(cause);
         self.deadline = None;
+        self.close_all();
+    }
+
+    fn close_all(&mut self) {
         self.lcp.close();
         self.ipcp.close();
+        self.ipv6cp.close();
     }
 
     fn send_tags(&self, code: u8, session_id: u16, tags: &[(u16, &[u8])], cx: &mut Context<'_>) {
         let mut writer = TagWriter::new(usize::from(lcp::PPPOE_MRU));
+        let max_payload = cx.settings.mru.to_be_bytes();
+        let request = matches!(code, code::PADI | code::PADR);
+        if request && cx.settings.mru > lcp::PPPOE_MRU {
+            let _fits = writer.put(kind::PPP_MAX_PAYLOAD, &max_payload);
+        }
         // The tags are ours or come from one PADO, so they fit; a peer that makes them too long gets a short PADR.
         for (kind, value) in tags {
             let _fits = writer.put(*kind, value);
@@ -310,6 +351,9 @@ impl Client {
                     return;
                 }
                 self.session_id = session_id;
+                // RFC 4638 section 4: what the PADS does not grant is not negotiated.
+                let granted = tags.ppp_max_payload().unwrap_or(0);
+                self.lcp_parameters.limit_mru(granted.max(lcp::PPPOE_MRU));
                 self.establish(cx);
             }
             (code::PADT, phase) if from == self.peer && session_id == self.session_id => {
@@ -340,10 +384,13 @@ impl Client {
     }
 
     fn handle_control(&mut self, protocol: u16, payload: &[u8], cx: &mut Context<'_>) {
-        let known = matches!(protocol, protocol::LCP | protocol::PAP | protocol::IPCP);
+        let known = matches!(protocol, protocol::LCP | protocol::PAP | protocol::IPCP)
+            || (protocol == protocol::IPV6CP && cx.settings.ipv6);
         if !known {
+            let data =
+                protocol == protocol::IPV4 || (protocol == protocol::IPV6 && cx.settings.ipv6);
             // RFC 1661 section 5.7: only in LCP Opened.
-            if self.lcp.is_opened() && protocol != protocol::IPV4 {
+            if self.lcp.is_opened() && !data {
                 let mut data = protocol.to_be_bytes().to_vec();
                 data.extend_from_slice(payload.get(..payload.len().min(1_000)).unwrap_or(payload));
                 let id = self.take_id();
@@ -360,7 +407,8 @@ impl Client {
         match protocol {
             protocol::LCP => self.handle_lcp(&packet, cx),
             protocol::PAP => self.handle_pap(&packet, cx),
-            _ => self.handle_ipcp(&packet, cx),
+            protocol::IPCP => self.handle_ipcp(&packet, cx),
+            _ => self.handle_ipv6cp(&packet, cx),
         }
     }
 
@@ -399,9 +447,15 @@ impl Client {
                 cx.counters.echo_answered += 1;
             }
             lcp::code::PROTOCOL_REJECT => {
-                let ipcp = packet.data.get(..2) == Some(&protocol::IPCP.to_be_bytes()[..]);
-                if ipcp && self.phase == Phase::Network {
-                    self.hang_up(EndCause::IpcpRefused, cx);
+                let rejected = packet.data.first_chunk().copied().map(u16::from_be_bytes);
+                match rejected {
+                    Some(protocol::IPCP) if self.phase == Phase::Network => {
+                        self.hang_up(EndCause::IpcpRefused, cx);
+                    }
+                    Some(protocol::IPV6CP) if self.phase == Phase::Network => {
+                        self.hang_up(EndCause::Ipv6cpRefused, cx);
+                    }
+                    _ => {}
                 }
             }
             lcp::code::ECHO_REQUEST
@@ -425,6 +479,7 @@ impl Client {
             Change::Reopening => {
                 cx.counters.renegotiations += 1;
                 self.ipcp.close();
+                self.ipv6cp.close();
                 self.enter(Phase::Establish, cx);
                 self.arm(cx);
             }
@@ -478,7 +533,52 @@ impl Client {
         let mut packets = Vec::new();
         self.ipcp.open(&self.ipcp_parameters, &mut packets);
         self.send_all(protocol::IPCP, packets, cx);
+        if cx.settings.ipv6 {
+            let mut packets = Vec::new();
+            self.ipv6cp.open(&self.ipv6cp_parameters, &mut packets);
+            self.send_all(protocol::IPV6CP, packets, cx);
+        }
         self.arm(cx);
+    }
+
+    /// The restart timer fired in the network phase: what is still missing is asked for again.
+    fn resend_network(&mut self, cx: &mut Context<'_>) {
+        if !self.ipcp.is_opened() {
+            let mut packets = Vec::new();
+            self.ipcp.resend(&self.ipcp_parameters, &mut packets);
+            self.send_all(protocol::IPCP, packets, cx);
+        }
+        if cx.settings.ipv6 && !self.ipv6cp.is_opened() {
+            let mut packets = Vec::new();
+            self.ipv6cp.resend(&self.ipv6cp_parameters, &mut packets);
+            self.send_all(protocol::IPV6CP, packets, cx);
+        } else if cx.settings.ipv6 && self.address6().is_none() {
+            self.send_solicitation(cx);
+        }
+        self.arm(cx);
+    }
+
+    fn send_solicitation(&self, cx: &mut Context<'_>) {
+        let source = nd::link_local(self.ipv6cp_parameters.ours);
+        self.send_all(protocol::IPV6, vec![nd::router_solicitation(source)], cx);
+    }
+
+    fn advertised(&mut self, advertisement: Advertisement, cx: &mut Context<'_>) {
+        cx.counters.advertisements += 1;
+        // Only the router of this link may speak (RFC 4861 section 6.1.2).
+        if advertisement.router == nd::link_local(self.ipv6cp_parameters.peer) {
+            self.advertisement = Some(advertisement);
+            self.settle(cx);
+        }
+    }
+
+    /// Up, when every address asked for is there.
+    fn settle(&mut self, cx: &mut Context<'_>) {
+        let ipv6 = !cx.settings.ipv6 || (self.ipv6cp.is_opened() && self.address6().is_some());
+        if self.phase == Phase::Network && self.ipcp.is_opened() && ipv6 {
+            self.enter(Phase::Up, cx);
+            self.up_since.get_or_insert(cx.now);
+        }
     }
 
     fn handle_ipcp(&mut self, packet: &ControlPacket<'_>, cx: &mut Context<'_>) {
@@ -506,10 +606,41 @@ impl Client {
                 self.arm(cx);
             }
             Change::Opened if self.address().is_some_and(|a| !a.is_unspecified()) => {
-                self.enter(Phase::Up, cx);
-                self.up_since.get_or_insert(cx.now);
+                self.settle(cx);
             }
             Change::Opened => self.hang_up(EndCause::IpcpRefused, cx),
+        }
+    }
+
+    fn handle_ipv6cp(&mut self, packet: &ControlPacket<'_>, cx: &mut Context<'_>) {
+        if !matches!(self.phase, Phase::Network | Phase::Up) {
+            return;
+        }
+        if packet.code == lcp::code::TERMINATE_REQUEST {
+            let ack = control::write(lcp::code::TERMINATE_ACK, packet.id, &[]);
+            self.send_all(protocol::IPV6CP, vec![ack], cx);
+            self.hang_up(EndCause::Ipv6cpRefused, cx);
+            return;
+        }
+        let mut packets = Vec::new();
+        let change = self
+            .ipv6cp
+            .handle(packet, &mut self.ipv6cp_parameters, &mut packets);
+        self.send_all(protocol::IPV6CP, packets, cx);
+        match change {
+            Change::None => {}
+            Change::Progress => self.restart_timer(cx),
+            Change::Refused => self.hang_up(EndCause::Ipv6cpRefused, cx),
+            Change::Reopening => {
+                cx.counters.renegotiations += 1;
+                self.advertisement = None;
+                self.enter(Phase::Network, cx);
+                self.arm(cx);
+            }
+            Change::Opened => {
+                self.send_solicitation(cx);
+                self.settle(cx);
+            }
         }
     }
 

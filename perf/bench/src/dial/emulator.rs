@@ -1,20 +1,20 @@
 //! A whole run without sockets and clock: frames and time in, frames out.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bng_pppoe::codec::frame;
-use bng_wire::MacAddr;
 use bng_wire::pppoe::protocol;
+use bng_wire::{MacAddr, VlanStack};
 use hdrhistogram::Histogram;
 
 use super::client::{Client, Context};
 use super::subscriber::{ClientCounters, ClientSettings, EndCause, Identity, Phase};
 use super::timers::Timers;
-use super::traffic::{Account, Stream, datagram};
+use super::traffic::{Account, Header, Stream, datagram};
 use crate::pacing::Pacer;
-use crate::probe::{Probe, StreamId};
+use crate::probe::{Family, Probe, StreamId};
 
 /// The first three bytes of a subscriber's MAC address: locally administered, unicast.
 const MAC_PREFIX: [u8; 3] = [0x02, 0x62, 0x6e];
@@ -31,8 +31,12 @@ const BATCH: usize = 32;
 /// Traffic of all subscribers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrafficPlan {
-    /// The reflector.
-    pub(crate) to: SocketAddrV4,
+    /// The reflector of each family, by [`Family::index`].
+    pub(crate) to: [Option<SocketAddr>; 2],
+    /// Source address in place of the subscriber's own, by [`Family::index`].
+    pub(crate) spoof: [Option<IpAddr>; 2],
+    /// What varies in the IP header.
+    pub(crate) header: Header,
     /// Datagrams per second, all subscribers together.
     pub(crate) per_second: f64,
     /// UDP payload, bytes.
@@ -86,12 +90,13 @@ pub(crate) struct Emulator {
     settings: ClientSettings,
     run: u64,
     clients: Vec<Client>,
+    /// Those of subscriber `n` are at `2 n` (IPv4) and `2 n + 1` (IPv6).
     pub(super) streams: Vec<Stream>,
     timers: Timers,
     out: Vec<Vec<u8>>,
     stage: Stage,
     pacer: Pacer,
-    /// Next subscriber to start, to send, to ask or to end.
+    /// Next subscriber to start or to end, next stream to send or to ask about.
     cursor: u32,
     /// Subscribers up now.
     up: u32,
@@ -99,7 +104,7 @@ pub(crate) struct Emulator {
     open: u32,
     hold_until: Duration,
     traffic_started: Option<Duration>,
-    pub(super) sums: Sums,
+    pub(crate) sums: Sums,
     pub(super) account: Account,
 }
 
@@ -120,6 +125,8 @@ pub(crate) struct Sums {
     pub(crate) last_up: Duration,
     /// Frames to us that no parser accepted.
     pub(crate) malformed: u64,
+    /// Frames to us with other VLAN ids than ours.
+    pub(crate) wrong_vlan: u64,
     /// Time the traffic really took.
     pub(crate) traffic_time: Duration,
 }
@@ -129,6 +136,21 @@ fn mac_of(index: u32) -> MacAddr {
     let [_, a, b, c] = index.to_be_bytes();
     let [x, y, z] = MAC_PREFIX;
     MacAddr([x, y, z, a, b, c])
+}
+
+/// Where the stream of a subscriber is.
+const fn stream_index(at: u32, family: Family) -> usize {
+    at as usize * Family::BOTH.len() + family.index()
+}
+
+/// Whose stream it is.
+const fn subscriber_of(stream: u32) -> (u32, Family) {
+    let family = if stream.is_multiple_of(2) {
+        Family::V4
+    } else {
+        Family::V6
+    };
+    (stream / 2, family)
 }
 
 impl Emulator {
@@ -158,7 +180,7 @@ impl Emulator {
             })
             .collect();
         let streams = if plan.traffic.is_some() {
-            vec![Stream::default(); plan.sessions as usize]
+            vec![Stream::default(); plan.sessions as usize * Family::BOTH.len()]
         } else {
             Vec::new()
         };
@@ -184,9 +206,10 @@ impl Emulator {
                 setup: Histogram::new_with_max(600_000_000_000, 3).ok()?,
                 last_up: Duration::ZERO,
                 malformed: 0,
+                wrong_vlan: 0,
                 traffic_time: Duration::ZERO,
             },
-            account: Account::new(run)?,
+            account: Account::new()?,
             plan,
         })
     }
@@ -210,7 +233,7 @@ impl Emulator {
         let own = match self.stage {
             Stage::Setup => (self.cursor < self.plan.sessions).then(|| self.pacer.next()),
             Stage::Traffic(end) => Some(self.pacer.next().min(end)),
-            Stage::Query(_, end) if self.cursor < self.plan.sessions => {
+            Stage::Query(_, end) if self.cursor < self.stream_count() => {
                 Some(self.pacer.next().min(end))
             }
             Stage::Drain(end) | Stage::Query(_, end) | Stage::Hold(end) => Some(end),
@@ -296,17 +319,31 @@ impl Emulator {
             self.sums.malformed += 1;
             return;
         };
+        let ids = |tags: &VlanStack| (tags.s_vlan(), tags.c_vlan());
+        if ids(&frame.vlans) != ids(&self.settings.vlans) {
+            self.sums.wrong_vlan += 1;
+            return;
+        }
         let Some(Some(packet)) = self.with_client(at, now, |client, cx| client.handle(&frame, cx))
         else {
             return;
         };
-        let client = self.clients.get(at as usize);
+        let family = if packet.first().is_some_and(|byte| byte >> 4 == 6) {
+            Family::V6
+        } else {
+            Family::V4
+        };
+        let id = self.stream_id(at, family);
+        let address = self
+            .clients
+            .get(at as usize)
+            .and_then(|client| client.address_of(family));
         if let Some(plan) = self.plan.traffic
-            && let Some(stream) = self.streams.get_mut(at as usize)
-            && let Some(address) = client.and_then(Client::address)
+            && let Some(to) = plan.to.get(family.index()).copied().flatten()
+            && let Some(stream) = self.streams.get_mut(stream_index(at, family))
+            && let Some(address) = address
         {
-            self.account
-                .accept(packet, index, address, plan.to, now, stream);
+            self.account.accept(packet, id, address, to, now, stream);
         }
     }
 
@@ -320,7 +357,7 @@ impl Emulator {
         }
         match self.stage {
             Stage::Setup => {
-                self.paced(now, |run, at| {
+                self.paced(self.plan.sessions, now, |run, at| {
                     run.with_client(at, now, Client::start);
                 });
                 if self.cursor == self.plan.sessions && self.settled() {
@@ -346,14 +383,14 @@ impl Emulator {
                 }
             }
             Stage::Query(round, end) => {
-                self.paced(now, |run, at| run.query(at));
+                self.paced(self.stream_count(), now, Self::query);
                 let all_known = self
                     .streams
                     .iter()
                     .all(|stream| stream.report.is_some() || stream.sent == 0);
                 if all_known || (round + 1 >= QUERY_ROUNDS && now >= end) {
                     self.stage = Stage::Hold(self.hold_until.max(now));
-                } else if now >= end && self.cursor == self.plan.sessions {
+                } else if now >= end && self.cursor == self.stream_count() {
                     self.start_round(round + 1, now);
                 }
             }
@@ -363,7 +400,7 @@ impl Emulator {
                 }
             }
             Stage::HangUp => {
-                self.paced(now, |run, at| {
+                self.paced(self.plan.sessions, now, |run, at| {
                     run.with_client(at, now, |client, cx| {
                         client.hang_up(EndCause::HungUp, cx);
                     });
@@ -376,10 +413,10 @@ impl Emulator {
         }
     }
 
-    /// Calls `act` for the subscribers that are due, in order.
-    fn paced(&mut self, now: Duration, mut act: impl FnMut(&mut Self, u32)) {
+    /// Calls `act` for those of `count` that are due, in order.
+    fn paced(&mut self, count: u32, now: Duration, mut act: impl FnMut(&mut Self, u32)) {
         for _ in 0..BATCH {
-            if self.cursor == self.plan.sessions || !self.pacer.take(now) {
+            if self.cursor == count || !self.pacer.take(now) {
                 break;
             }
             let at = self.cursor;
@@ -430,48 +467,76 @@ impl Emulator {
         };
     }
 
-    /// Sends a payload of a subscriber that is up.
-    fn send_payload(&mut self, at: u32, payload: &[u8], ip_id: u16) -> Option<u64> {
+    /// Sends a payload of a stream whose subscriber is up. Returns the bytes of IP.
+    fn send_payload(
+        &mut self,
+        stream: u32,
+        payload: &[u8],
+        header: Header,
+        spoof: [Option<IpAddr>; 2],
+        ip_id: u16,
+    ) -> Option<u64> {
         let plan = self.plan.traffic?;
+        let (at, family) = subscriber_of(stream);
+        let to = plan.to.get(family.index()).copied().flatten()?;
         let client = self.clients.get(at as usize)?;
-        let packet = datagram(client.address()?, plan.to, ip_id, payload)?;
+        let own = client.address_of(family)?;
+        let from = spoof.get(family.index()).copied().flatten();
+        let packet = datagram(from.unwrap_or(own), to, header, ip_id, payload)?;
+        let protocol = match family {
+            Family::V4 => protocol::IPV4,
+            Family::V6 => protocol::IPV6,
+        };
         let frame = frame::session(
             &client.link(&self.settings),
             client.session_id(),
-            protocol::IPV4,
+            protocol,
             &packet,
         )?;
         self.out.push(frame);
         Some(packet.len() as u64)
     }
 
-    fn is_up(&self, at: u32) -> bool {
-        self.clients
-            .get(at as usize)
-            .is_some_and(|client| client.phase() == Phase::Up)
+    /// Whether the stream has a reflector and its subscriber is up.
+    fn is_usable(&self, stream: u32) -> bool {
+        let (at, family) = subscriber_of(stream);
+        let wanted = self
+            .plan
+            .traffic
+            .is_some_and(|plan| plan.to.get(family.index()).is_some_and(Option::is_some));
+        let client = self.clients.get(at as usize);
+        wanted && client.is_some_and(|client| client.phase() == Phase::Up)
     }
 
-    /// Sends one datagram of the next subscriber that is up.
+    /// Streams of all subscribers.
+    fn stream_count(&self) -> u32 {
+        self.plan.sessions * Family::BOTH.len() as u32
+    }
+
+    /// Sends one datagram of the next stream that can.
     fn send_next(&mut self, now: Duration) {
         let Some(plan) = self.plan.traffic else {
             return;
         };
-        for _ in 0..self.plan.sessions {
+        for _ in 0..self.stream_count() {
             let at = self.cursor;
-            self.cursor = (self.cursor + 1) % self.plan.sessions;
-            if !self.is_up(at) {
+            self.cursor = (self.cursor + 1) % self.stream_count();
+            if !self.is_usable(at) {
                 continue;
             }
             let Some(sequence) = self.streams.get(at as usize).map(|stream| stream.sent) else {
                 return;
             };
+            let (subscriber, family) = subscriber_of(at);
             let payload = Probe::Data {
-                id: self.stream_id(at),
+                id: self.stream_id(subscriber, family),
                 sequence,
                 sent_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
             }
             .write(plan.payload_bytes);
-            if let Some(bytes) = self.send_payload(at, &payload, sequence as u16) {
+            if let Some(bytes) =
+                self.send_payload(at, &payload, plan.header, plan.spoof, sequence as u16)
+            {
                 self.account.sent += 1;
                 self.account.sent_bytes += bytes;
                 if let Some(stream) = self.streams.get_mut(at as usize) {
@@ -482,21 +547,24 @@ impl Emulator {
         }
     }
 
-    fn stream_id(&self, at: u32) -> StreamId {
+    fn stream_id(&self, at: u32, family: Family) -> StreamId {
         StreamId {
             run: self.run,
             session: self.plan.first + at,
+            family,
         }
     }
 
-    fn query(&mut self, at: u32) {
+    fn query(&mut self, stream: u32) {
         let wanted = self
             .streams
-            .get(at as usize)
+            .get(stream as usize)
             .is_some_and(|stream| stream.sent > 0 && stream.report.is_none());
-        if wanted && self.is_up(at) {
-            let payload = Probe::Query(self.stream_id(at)).write(0);
-            self.send_payload(at, &payload, 0);
+        if wanted && self.is_usable(stream) {
+            let (at, family) = subscriber_of(stream);
+            let payload = Probe::Query(self.stream_id(at, family)).write(0);
+            // An honest packet, whatever the traffic was.
+            self.send_payload(stream, &payload, Header::default(), [None; 2], 0);
         }
     }
 
@@ -505,7 +573,7 @@ impl Emulator {
         self.clients.iter().map(Client::peer_mru).min()
     }
 
-    #[cfg(test)]
+    /// The subscribers, in the order of their indices.
     pub(crate) fn clients(&self) -> &[Client] {
         &self.clients
     }

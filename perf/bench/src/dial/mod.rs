@@ -1,7 +1,7 @@
 //! `bng-perf dial`: many subscribers on one interface.
 //!
 //! ```text
-//!   link (AF_PACKET ring) --frames--> emulator --> client: discovery, LCP, PAP, IPCP   (one per subscriber)
+//!   link (AF_PACKET ring) --frames--> emulator --> client: discovery, LCP, PAP, IPCP, IPv6CP, RS   (one per subscriber)
 //!        ^                               |     --> traffic: account of what came back
 //!        +-----------frames--------------+  <-- pacing: when to start, to send, to ask, to end
 //! ```
@@ -9,7 +9,7 @@
 //! Everything but `link` is sans-IO and tested in virtual time against the real access concentrator.
 
 use std::io::{IsTerminal, Write};
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,21 +18,26 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
-use crate::probe::HEADER_LEN;
+use crate::probe::{Family, HEADER_LEN};
 use emulator::{Emulator, MAX_INDEX, Plan, Stage, TrafficPlan};
 use link::{BACKLOG, Link};
 use report::Report;
 use subscriber::ClientSettings;
+use traffic::Header;
+use vlan::Vlan;
 
+mod advertisement;
 mod client;
-mod emulator;
+pub(crate) mod emulator;
+mod icmp;
 mod link;
 mod negotiation;
 mod parameters;
 mod report;
-mod subscriber;
+pub(crate) mod subscriber;
 mod timers;
 mod traffic;
+pub(crate) mod vlan;
 
 #[cfg(test)]
 mod against_engine;
@@ -92,16 +97,31 @@ pub(crate) struct DialArgs {
     /// Service-Name asked for; any by default.
     #[arg(long, value_name = "NAME", default_value = "")]
     service_name: String,
+    /// VLAN of all subscribers: the S-VLAN, or S-VLAN and C-VLAN.
+    #[arg(long, value_name = "S[.C]", conflicts_with = "priority_tag")]
+    vlan: Option<Vlan>,
+    /// TPID of the outer tag. Default: 0x8100 for one tag, 0x88a8 outside a second one.
+    #[arg(long, value_name = "TPID", value_parser = vlan::tpid, requires = "vlan")]
+    outer_tpid: Option<u16>,
+    /// Tag every frame with this priority and no VLAN (IEEE 802.1Q priority-tagged).
+    #[arg(long, value_name = "PCP", value_parser = clap::value_parser!(u16).range(0..=7))]
+    priority_tag: Option<u16>,
+    /// IPv6 beside IPv4: IPv6CP, an address from the router's advertisement, traffic to an IPv6 reflector.
+    #[arg(long)]
+    ipv6: bool,
+    /// MRU asked for in bytes; above 1492 with PPP-Max-Payload (RFC 4638).
+    #[arg(long, value_name = "N", default_value_t = bng_pppoe::codec::lcp::PPPOE_MRU, value_parser = clap::value_parser!(u16).range(128..=9_592))]
+    mru: u16,
     /// Seconds the sessions stay up at least, counted from the moment all are up.
     #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
     hold: Duration,
-    /// Reflector (`bng-perf reflect`) to send traffic to when all sessions are up.
+    /// Reflector (`bng-perf reflect`) to send traffic to when all sessions are up; once per family.
     #[arg(long, value_name = "IP:PORT")]
-    traffic_to: Option<SocketAddrV4>,
+    traffic_to: Vec<SocketAddr>,
     /// Datagrams sent per second, all sessions together.
     #[arg(long, value_name = "N", default_value = "1000", value_parser = positive, requires = "traffic_to")]
     pps: f64,
-    /// UDP payload in bytes; the IP packet is 28 bytes longer.
+    /// UDP payload in bytes; the IP packet is 28 bytes longer, with IPv6 48.
     #[arg(long, value_name = "N", default_value_t = 100, requires = "traffic_to")]
     payload_bytes: usize,
     /// Seconds of traffic.
@@ -110,6 +130,18 @@ pub(crate) struct DialArgs {
     /// Seconds to wait at most for the last datagrams to come back.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds, requires = "traffic_to")]
     drain: Duration,
+    /// Send packets larger than the session's MTU as well.
+    #[arg(long, requires = "traffic_to")]
+    oversize: bool,
+    /// TTL or hop limit of the datagrams.
+    #[arg(long, value_name = "N", default_value_t = Header::default().ttl, requires = "traffic_to")]
+    ttl: u8,
+    /// Send IPv4 datagrams without "don't fragment".
+    #[arg(long, requires = "traffic_to")]
+    may_fragment: bool,
+    /// Source address of the datagrams in place of the subscriber's own; once per family.
+    #[arg(long, value_name = "IP", requires = "traffic_to")]
+    spoof_source: Vec<IpAddr>,
     /// Exit with an error if a datagram is lost.
     #[arg(long, requires = "traffic_to")]
     require_zero_loss: bool,
@@ -130,6 +162,25 @@ pub(crate) struct DialArgs {
     json: bool,
 }
 
+/// Longest IP packet sent, bytes: what Ethernet jumbo frames carry.
+const LONGEST_PACKET: usize = 9_000;
+
+/// Values by [`Family::index`]; two of one family are refused.
+fn by_family<T: Copy>(
+    option: &str,
+    values: &[T],
+    address: impl Fn(&T) -> IpAddr,
+) -> Result<[Option<T>; 2]> {
+    let mut all = [None; 2];
+    for value in values {
+        let family = Family::of(address(value));
+        if all[family.index()].replace(*value).is_some() {
+            bail!("{option} is given twice for {}", family.name());
+        }
+    }
+    Ok(all)
+}
+
 impl DialArgs {
     fn plan(&self) -> Result<Plan> {
         if self.first > MAX_INDEX + 1 - self.sessions {
@@ -142,18 +193,38 @@ impl DialArgs {
         if self.restart_timer.is_zero() {
             bail!("--restart-timer must be above zero");
         }
-        let traffic = match self.traffic_to {
+        let to = by_family("--traffic-to", &self.traffic_to, SocketAddr::ip)?;
+        let spoof = by_family("--spoof-source", &self.spoof_source, |address| *address)?;
+        if to[Family::V6.index()].is_some() && !self.ipv6 {
+            bail!("--traffic-to an IPv6 address needs --ipv6");
+        }
+        let headers = Family::BOTH
+            .into_iter()
+            .filter(|family| to[family.index()].is_some())
+            .map(Family::headers)
+            .max();
+        let traffic = match headers {
             None => None,
-            Some(to) => {
-                let most = usize::from(bng_pppoe::codec::lcp::PPPOE_MRU) - 28;
+            Some(headers) => {
+                let (most, why) = if self.oversize {
+                    (LONGEST_PACKET - headers, "the largest frame".to_owned())
+                } else {
+                    let mru = usize::from(self.mru);
+                    (mru.saturating_sub(headers), format!("the MRU of {mru}"))
+                };
                 if !(HEADER_LEN..=most).contains(&self.payload_bytes) {
                     bail!(
-                        "--payload-bytes {} is not within {HEADER_LEN} (the probe header) to {most} (PPPoE's 1492-byte MTU)",
+                        "--payload-bytes {} is not within {HEADER_LEN} (the probe header) to {most} ({why})",
                         self.payload_bytes
                     );
                 }
                 Some(TrafficPlan {
                     to,
+                    spoof,
+                    header: Header {
+                        ttl: self.ttl,
+                        dont_fragment: !self.may_fragment,
+                    },
                     per_second: self.pps,
                     payload_bytes: self.payload_bytes,
                     duration: self.duration,
@@ -173,6 +244,9 @@ impl DialArgs {
 
     fn settings(&self) -> ClientSettings {
         ClientSettings {
+            mru: self.mru,
+            ipv6: self.ipv6,
+            vlans: vlan::tags(self.vlan, self.outer_tpid, self.priority_tag),
             restart: self.restart_timer,
             restart_max: self.restart_timer * 4,
             setup_timeout: self.setup_timeout,
@@ -307,7 +381,11 @@ fn warn(args: &DialArgs, emulator: &Emulator, link: &Link) {
     if let Some(errno) = link.last_send_error() {
         eprintln!("bng-perf: {} refused frames: {errno}", args.access);
     }
-    let longest = emulator.plan.traffic.map(|plan| plan.payload_bytes + 28);
+    let longest = emulator.plan.traffic.map(|plan| {
+        let used = |family: &Family| plan.to[family.index()].is_some();
+        let headers = Family::BOTH.into_iter().filter(used).map(Family::headers);
+        plan.payload_bytes + headers.max().unwrap_or(0)
+    });
     if let (Some(longest), Some(mru)) = (longest, emulator.smallest_peer_mru())
         && longest > usize::from(mru)
     {

@@ -1,9 +1,9 @@
-//! What a subscriber negotiates: LCP (RFC 1661 section 6) and IPCP with DNS (RFC 1332, RFC 1877).
+//! What a subscriber negotiates: LCP (RFC 1661 section 6), IPCP with DNS (RFC 1332, RFC 1877), IPv6CP (RFC 5072).
 
 use std::net::Ipv4Addr;
 
 use bng_pppoe::codec::control::put_option;
-use bng_pppoe::codec::{Options, ipcp, lcp};
+use bng_pppoe::codec::{Options, ipcp, ipv6cp, lcp};
 use bng_wire::pppoe::protocol;
 
 use super::negotiation::{Judgement, Parameters};
@@ -30,6 +30,11 @@ impl LcpParameters {
             peer_wants_pap: false,
             other_authentication: false,
         }
+    }
+
+    /// The access concentrator takes no larger frames than this.
+    pub(crate) fn limit_mru(&mut self, most: u16) {
+        self.mru = self.mru.map(|mru| mru.min(most));
     }
 
     /// Our magic number, 0 without one.
@@ -202,5 +207,74 @@ impl Parameters for IpcpParameters {
             }
         }
         true
+    }
+}
+
+/// IPv6CP of one session.
+#[derive(Debug)]
+pub(crate) struct Ipv6cpParameters {
+    /// Our interface identifier.
+    pub(crate) ours: u64,
+    /// The peer's.
+    pub(crate) peer: u64,
+}
+
+impl Ipv6cpParameters {
+    pub(crate) const fn new(ours: u64) -> Self {
+        Self { ours, peer: 0 }
+    }
+}
+
+impl Parameters for Ipv6cpParameters {
+    fn request(&self) -> Vec<u8> {
+        let mut options = Vec::new();
+        put_option(
+            &mut options,
+            ipv6cp::option::INTERFACE_IDENTIFIER,
+            &self.ours.to_be_bytes(),
+        );
+        options
+    }
+
+    fn judge(&mut self, options: &Options<'_>) -> Judgement {
+        let (mut rejected, mut naked) = (Vec::new(), Vec::new());
+        let mut peer = 0;
+        for option in options.iter() {
+            match (option.kind, <[u8; 8]>::try_from(option.data)) {
+                (ipv6cp::option::INTERFACE_IDENTIFIER, Ok(theirs)) => {
+                    peer = u64::from_be_bytes(theirs);
+                    // RFC 5072 section 4.1: neither zero nor ours.
+                    if peer == 0 || peer == self.ours {
+                        let other = self.ours ^ 1;
+                        put_option(&mut naked, option.kind, &other.to_be_bytes());
+                    }
+                }
+                _ => rejected.extend_from_slice(option.raw),
+            }
+        }
+        if !rejected.is_empty() {
+            return Judgement::Reject(rejected);
+        }
+        if !naked.is_empty() {
+            return Judgement::Nak(naked);
+        }
+        self.peer = peer;
+        Judgement::Ack
+    }
+
+    fn nak(&mut self, options: &Options<'_>) -> bool {
+        for option in options.iter() {
+            if let (ipv6cp::option::INTERFACE_IDENTIFIER, Ok(hint)) =
+                (option.kind, <[u8; 8]>::try_from(option.data))
+            {
+                self.ours = u64::from_be_bytes(hint);
+            }
+        }
+        self.ours != 0
+    }
+
+    fn reject(&mut self, _options: &Options<'_>) -> bool {
+        // Without an identifier there is no address.
+        false
     }
 }

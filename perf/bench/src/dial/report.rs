@@ -10,6 +10,8 @@ use serde::Serialize;
 use super::emulator::Emulator;
 use super::link::Link;
 use super::subscriber::EndCause;
+use super::traffic::Stream;
+use crate::probe::Family;
 
 /// Spread of a time.
 #[derive(Debug, Serialize)]
@@ -53,18 +55,10 @@ pub(crate) struct SocketReport {
     send_errors: u64,
 }
 
-/// Traffic, counted over all subscribers. Rates are totals of both process and run.
+/// What became of the datagrams of some streams.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct TrafficReport {
-    ip_bytes: usize,
-    payload_bytes: usize,
-    seconds: f64,
-    pps_planned: f64,
-    pps_sent: f64,
-    mbps_ip_sent: f64,
-    mbps_ip_received: f64,
+pub(crate) struct StreamsReport {
     sent: u64,
-    received: u64,
     returned: u64,
     lost: u64,
     lost_up: u64,
@@ -76,15 +70,45 @@ pub(crate) struct TrafficReport {
     reordered_up: u64,
     reordered_down: u64,
     too_late: u64,
+    corrupt_at_reflector: u64,
+    reflector_socket_drops: u64,
+    reflector_send_failures: u64,
+}
+
+/// ICMP errors of one kind.
+#[derive(Debug, Serialize)]
+pub(crate) struct IcmpReport {
+    from: std::net::IpAddr,
+    kind: &'static str,
+    /// MTU told, bytes of IP; 0 for none.
+    mtu: u32,
+    count: u64,
+}
+
+/// Traffic, counted over all subscribers. Rates are totals of both process and run.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct TrafficReport {
+    ip_bytes: usize,
+    payload_bytes: usize,
+    seconds: f64,
+    pps_planned: f64,
+    pps_sent: f64,
+    mbps_ip_sent: f64,
+    mbps_ip_received: f64,
+    #[serde(flatten)]
+    all: StreamsReport,
+    /// The same for each family that has traffic.
+    by_family: BTreeMap<&'static str, StreamsReport>,
+    received: u64,
     misdelivered: u64,
     corrupt: u64,
-    corrupt_at_reflector: u64,
     bad_ip: u64,
     bad_udp: u64,
     udp_checksum_absent: u64,
     unrelated: u64,
-    reflector_socket_drops: u64,
-    reflector_send_failures: u64,
+    /// Fragments of what came back; they are counted, not put together.
+    fragments: u64,
+    icmp_errors: Vec<IcmpReport>,
     round_trip_us: Option<Percentiles>,
 }
 
@@ -103,8 +127,10 @@ pub(crate) struct Report {
     echo_requests_answered: u64,
     ended_by_peer: u64,
     ended: BTreeMap<&'static str, u64>,
+    router_advertisements: u64,
     malformed_frames: u64,
     unexpected_frames: u64,
+    wrong_vlan_frames: u64,
     emulator_socket: SocketReport,
     traffic: Option<TrafficReport>,
 }
@@ -116,39 +142,12 @@ fn named(causes: &BTreeMap<EndCause, u64>) -> BTreeMap<&'static str, u64> {
         .collect()
 }
 
-impl TrafficReport {
-    fn of(run: &Emulator) -> Option<Self> {
-        let plan = run.plan.traffic?;
-        let account = &run.account;
-        let seconds = run.sums.traffic_time.as_secs_f64();
-        let per_second = |count: u64| {
-            if seconds > 0.0 {
-                count as f64 / seconds
-            } else {
-                0.0
-            }
-        };
-        let mut report = Self {
-            ip_bytes: plan.payload_bytes + 28,
-            payload_bytes: plan.payload_bytes,
-            seconds,
-            pps_planned: plan.per_second,
-            pps_sent: per_second(account.sent),
-            mbps_ip_sent: per_second(account.sent_bytes) * 8e-6,
-            mbps_ip_received: per_second(account.received_bytes) * 8e-6,
-            sent: account.sent,
-            received: account.received,
-            misdelivered: account.misdelivered,
-            corrupt: account.corrupt,
-            bad_ip: account.bad_ip,
-            bad_udp: account.bad_udp,
-            udp_checksum_absent: account.udp_checksum_absent,
-            unrelated: account.unrelated,
-            round_trip_us: Percentiles::of(&account.round_trip, 1e3),
-            ..Self::default()
-        };
-        for stream in &run.streams {
+impl StreamsReport {
+    fn of<'a>(streams: impl Iterator<Item = &'a Stream>) -> Self {
+        let mut report = Self::default();
+        for stream in streams {
             let back = stream.returned.counts();
+            report.sent += stream.sent;
             report.returned += back.unique;
             report.lost += stream.sent.saturating_sub(back.unique);
             report.duplicates_down += back.duplicates;
@@ -174,22 +173,78 @@ impl TrafficReport {
                 None => {}
             }
         }
-        Some(report)
+        report
+    }
+}
+
+impl TrafficReport {
+    fn of(run: &Emulator) -> Option<Self> {
+        let plan = run.plan.traffic?;
+        let account = &run.account;
+        let seconds = run.sums.traffic_time.as_secs_f64();
+        let per_second = |count: u64| {
+            if seconds > 0.0 {
+                count as f64 / seconds
+            } else {
+                0.0
+            }
+        };
+        let families = || {
+            let wanted = |family: &Family| plan.to.get(family.index()).is_some_and(Option::is_some);
+            Family::BOTH.into_iter().filter(wanted)
+        };
+        let streams = |family: Family| {
+            let each = Family::BOTH.len();
+            run.streams.iter().skip(family.index()).step_by(each)
+        };
+        Some(Self {
+            ip_bytes: plan.payload_bytes + families().next().map_or(0, Family::headers),
+            payload_bytes: plan.payload_bytes,
+            seconds,
+            pps_planned: plan.per_second,
+            pps_sent: per_second(account.sent),
+            mbps_ip_sent: per_second(account.sent_bytes) * 8e-6,
+            mbps_ip_received: per_second(account.received_bytes) * 8e-6,
+            all: StreamsReport::of(run.streams.iter()),
+            by_family: families()
+                .map(|family| (family.name(), StreamsReport::of(streams(family))))
+                .collect(),
+            received: account.received,
+            misdelivered: account.misdelivered,
+            corrupt: account.corrupt,
+            bad_ip: account.bad_ip,
+            bad_udp: account.bad_udp,
+            udp_checksum_absent: account.udp_checksum_absent,
+            unrelated: account.unrelated,
+            fragments: account.fragments,
+            icmp_errors: account
+                .icmp_errors
+                .iter()
+                .map(|(error, count)| IcmpReport {
+                    from: error.from,
+                    kind: error.kind.name(),
+                    mtu: error.mtu,
+                    count: *count,
+                })
+                .collect(),
+            round_trip_us: Percentiles::of(&account.round_trip, 1e3),
+        })
     }
 
     /// Whether everything came back whole, to whom it belongs, and the reflector confirmed it.
     const fn is_lossless(&self) -> bool {
-        self.sent > 0
-            && self.lost == 0
-            && self.lost_up == 0
-            && self.lost_down == 0
-            && self.reflector_reports_missing == 0
+        let all = &self.all;
+        all.sent > 0
+            && all.lost == 0
+            && all.lost_up == 0
+            && all.lost_down == 0
+            && all.reflector_reports_missing == 0
     }
 
     const fn is_intact(&self) -> bool {
         self.misdelivered == 0
             && self.corrupt == 0
-            && self.corrupt_at_reflector == 0
+            && self.all.corrupt_at_reflector == 0
             && self.bad_ip == 0
             && self.bad_udp == 0
             && self.udp_checksum_absent == 0
@@ -222,7 +277,9 @@ impl Report {
                 .filter_map(|cause| sums.ended.get(cause))
                 .sum(),
             ended: named(&sums.ended),
+            router_advertisements: sums.clients.advertisements,
             malformed_frames: sums.malformed,
+            wrong_vlan_frames: sums.wrong_vlan,
             unexpected_frames: sums.clients.unexpected,
             emulator_socket: SocketReport {
                 receive_drops: link.receive_drops()?,
@@ -287,32 +344,46 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "traffic        {} datagrams of {} bytes of IP in {:.1} s: {:.0} per second, {:.1} Mbit/s of IP, all sessions together",
-            traffic.sent, traffic.ip_bytes, traffic.seconds, traffic.pps_sent, traffic.mbps_ip_sent
+            traffic.all.sent,
+            traffic.ip_bytes,
+            traffic.seconds,
+            traffic.pps_sent,
+            traffic.mbps_ip_sent
         )?;
         writeln!(
             f,
             "  came back    {}; lost {} upstream, {} downstream, {} where the reflector did not answer",
-            traffic.returned, traffic.lost_up, traffic.lost_down, traffic.lost_unknown
+            traffic.all.returned,
+            traffic.all.lost_up,
+            traffic.all.lost_down,
+            traffic.all.lost_unknown
         )?;
         writeln!(
             f,
             "  order        repeated {} up {} down, out of order {} up {} down, beyond the window {}",
-            traffic.duplicates_up,
-            traffic.duplicates_down,
-            traffic.reordered_up,
-            traffic.reordered_down,
-            traffic.too_late
+            traffic.all.duplicates_up,
+            traffic.all.duplicates_down,
+            traffic.all.reordered_up,
+            traffic.all.reordered_down,
+            traffic.all.too_late
         )?;
         writeln!(
             f,
             "  damage       misdelivered {}, corrupt {} ({} at the reflector), IP {}, UDP {}, without UDP checksum {}",
             traffic.misdelivered,
             traffic.corrupt,
-            traffic.corrupt_at_reflector,
+            traffic.all.corrupt_at_reflector,
             traffic.bad_ip,
             traffic.bad_udp,
             traffic.udp_checksum_absent
         )?;
+        for error in &traffic.icmp_errors {
+            writeln!(
+                f,
+                "  ICMP         {} {} from {}, MTU {}",
+                error.count, error.kind, error.from, error.mtu
+            )?;
+        }
         if let Some(round_trip) = &traffic.round_trip_us {
             writeln!(f, "  round trip   {round_trip} us")?;
         }

@@ -16,14 +16,16 @@ pub(crate) struct ClientSettings {
     pub(crate) max_configure: u32,
     /// Transmissions of a Terminate-Request before going on without an answer.
     pub(crate) max_terminate: u32,
-    /// MRU asked for, bytes of PPP information field.
+    /// MRU asked for, bytes of PPP information field. Above 1,492 with PPP-Max-Payload (RFC 4638).
     pub(crate) mru: u16,
-    /// How long a session may take from its first PADI to IPCP Opened.
+    /// How long a session may take from its first PADI to its last address.
     pub(crate) setup_timeout: Duration,
     /// Service-Name asked for; empty for any.
     pub(crate) service_name: Vec<u8>,
     /// VLAN tags of every frame.
     pub(crate) vlans: VlanStack,
+    /// IPv6 beside IPv4: a session is up when it has an address of each.
+    pub(crate) ipv6: bool,
 }
 
 impl Default for ClientSettings {
@@ -37,6 +39,7 @@ impl Default for ClientSettings {
             setup_timeout: Duration::from_secs(60),
             service_name: Vec::new(),
             vlans: VlanStack::UNTAGGED,
+            ipv6: false,
         }
     }
 }
@@ -77,6 +80,12 @@ pub(crate) enum EndCause {
     IpcpTimeout,
     /// No address agreed on, or IPCP Protocol-Rejected.
     IpcpRefused,
+    /// IPv6CP Configure exchange without an answer.
+    Ipv6cpTimeout,
+    /// No interface identifiers agreed on, or IPv6CP Protocol-Rejected.
+    Ipv6cpRefused,
+    /// No router advertisement with a prefix to make an address in.
+    NoAdvertisement,
     /// The peer sent Terminate-Request.
     PeerTerminated,
     /// The peer sent PADT.
@@ -98,6 +107,9 @@ impl EndCause {
             Self::PapRefused => "pap-refused",
             Self::IpcpTimeout => "ipcp-timeout",
             Self::IpcpRefused => "ipcp-refused",
+            Self::Ipv6cpTimeout => "ipv6cp-timeout",
+            Self::Ipv6cpRefused => "ipv6cp-refused",
+            Self::NoAdvertisement => "no-router-advertisement",
             Self::PeerTerminated => "peer-terminate-request",
             Self::PeerPadt => "peer-padt",
             Self::HungUp => "hung-up",
@@ -118,9 +130,9 @@ pub(crate) enum Phase {
     Establish,
     /// PAP request sent.
     Authenticate,
-    /// IPCP negotiates.
+    /// IPCP negotiates; with IPv6 also IPv6CP, then the router is solicited.
     Network,
-    /// IPCP is Opened.
+    /// Every address asked for is there.
     Up,
     /// Terminate-Request sent.
     HangUp(EndCause),
@@ -135,8 +147,10 @@ pub(crate) struct ClientCounters {
     pub(crate) retransmissions: u64,
     /// Echo-Requests answered.
     pub(crate) echo_answered: u64,
-    /// LCP or IPCP negotiated again in Opened.
+    /// LCP, IPCP or IPv6CP negotiated again in Opened.
     pub(crate) renegotiations: u64,
+    /// Router advertisements received.
+    pub(crate) advertisements: u64,
     /// Frames that fit no state of the session they were sent to.
     pub(crate) unexpected: u64,
 }

@@ -46,6 +46,9 @@ impl NotAdopted {
             Self::Port => Count::NotAdoptedPort,
             Self::Vlan => Count::NotAdoptedVlan,
             Self::Kept(KeepError::Address(_)) => Count::NotAdoptedAddress,
+            Self::Kept(KeepError::Prefix(_) | KeepError::NoPrefixes { .. }) => {
+                Count::NotAdoptedPrefix
+            }
             Self::Kept(_) => Count::NotAdoptedBlock,
             Self::Engine(_) => Count::NotAdoptedEngine,
         }
@@ -58,6 +61,7 @@ pub(crate) fn adopt(driver: &mut Driver, clock: Clock) {
     driver.policies.sweep();
     if !driver.publisher.created() {
         clear_owners(driver);
+        clear_prefixes(driver);
     }
 }
 
@@ -120,6 +124,35 @@ fn clear_owners(driver: &mut Driver) {
     }
 }
 
+/// The same for IPv6 prefixes.
+fn clear_prefixes(driver: &mut Driver) {
+    let reader = driver.publisher.reader();
+    for range in driver.publisher.pool6_ranges().to_vec() {
+        let step = 1u64 << (64 - range.length);
+        for at in 0..range.count() {
+            let high = range.first + at * step;
+            let owner = reader.framed6_owner(&range, high);
+            if owner.is_none_or(|owner| has_prefix(driver, owner, high)) {
+                continue;
+            }
+            if let Err(error) = driver.publisher.set_framed6_owner(high, None) {
+                driver.publish_failed("owner of a prefix", &error);
+            }
+        }
+    }
+}
+
+fn has_prefix(driver: &Driver, owner: BlockOwner, high: u64) -> bool {
+    let live = driver.sessions.at(owner.slot);
+    live.is_some_and(|live| {
+        let prefixes = live.holding.and_then(|holding| holding.prefixes);
+        live.end.is_none()
+            && publish::Open::of(live).ipv6
+            && live.generation & 0x7fff_ffff == owner.generation
+            && prefixes.is_some_and(|it| it.iter().any(|prefix| prefix.high() == high))
+    })
+}
+
 fn clear_blocks(
     driver: &mut Driver,
     reader: &Reader,
@@ -149,6 +182,7 @@ fn has(driver: &Driver, owner: BlockOwner, address: Ipv4Addr, first_port: Option
     live.is_some_and(|live| {
         let block = live.holding.and_then(|holding| holding.published_block());
         live.end.is_none()
+            && publish::Open::of(live).ipv4
             && live.generation & 0x7fff_ffff == owner.generation
             && match first_port {
                 Some(port) => {
@@ -176,8 +210,11 @@ fn take_over(
     if !driver.settings.serves(slot.access_port(), &vlans) {
         return Err(NotAdopted::Vlan);
     }
-    let holding = (driver.grants).keep(record.user(), session.framed_ip, session.nat)?;
-    let engine_record = publish::engine_record(slot, session, record, max_mru, clock);
+    let held = publish::held(session, Some(record));
+    let holding = (driver.grants).keep(record.user(), &held)?;
+    let pool = driver.settings.pools.get(holding.lease.pool);
+    let dns6 = pool.map_or([None; 2], |pool| pool.dns6);
+    let engine_record = publish::engine_record(slot, session, record, &held, dns6, max_mru, clock);
     if let Err(error) = (driver.engine).adopt(clock.time(), engine_record.clone()) {
         driver.grants.give_back(&holding, clock.since_start());
         return Err(error.into());
@@ -188,7 +225,7 @@ fn take_over(
         ..publish::surveyed(slot, session, Some(record), SessionState::Forwarding)
     };
     // The same words as before, unless the earlier run died before it wrote them.
-    driver.lead_to(&live, true);
+    driver.lead_to_open(&live);
     let reference = live.session;
     driver.sessions.insert(live);
     adopt_policy(driver, reference, session, record);
@@ -196,7 +233,7 @@ fn take_over(
 }
 
 /// Gives a session the policy of the configuration as it is now, or the one an operator gave it. Where that is the place its
-/// entry names already, the entry stays as it is.
+/// entry names already, and the rest is whole too, the entry stays as it is.
 fn adopt_policy(driver: &mut Driver, reference: SessionRef, session: &Session, record: &Record) {
     match operators_policy(driver, session, record) {
         Some(policy) => driver.hold(reference, policy, true),
@@ -205,7 +242,7 @@ fn adopt_policy(driver: &mut Driver, reference: SessionRef, session: &Session, r
     let Some(live) = driver.sessions.get(reference) else {
         return;
     };
-    if live.policy.as_ref().map(|it| it.id) != Some(session.policy) {
+    if publish::entry(live) != *session {
         let live = live.clone();
         driver.update(&live);
     }
@@ -273,7 +310,7 @@ fn end(
     );
     let (reference, mac, vlans) = (live.session, live.line.mac, live.vlans);
     let was_up = session.state == SessionState::Forwarding;
-    insert_to_free(driver, live, session, was_up, clock);
+    insert_to_free(driver, live, session, record, was_up, clock);
     driver.engine.expel(clock.time(), reference, mac, vlans);
 }
 
@@ -287,14 +324,22 @@ fn finish(
 ) {
     let live = publish::surveyed(slot, session, record, session.state);
     let (reference, mac, vlans) = (live.session, live.line.mac, live.vlans);
-    insert_to_free(driver, live, session, false, clock);
+    insert_to_free(driver, live, session, record, false, clock);
     // Its PADT may not have gone out any more; one more does no harm, and the id has to rest.
     driver.engine.expel(clock.time(), reference, mac, vlans);
 }
 
-fn insert_to_free(driver: &mut Driver, live: Live, session: &Session, was_up: bool, clock: Clock) {
+fn insert_to_free(
+    driver: &mut Driver,
+    live: Live,
+    session: &Session,
+    record: Option<&Record>,
+    was_up: bool,
+    clock: Clock,
+) {
     let slot = live.slot();
-    let holding = (driver.grants).keep_to_the_end(&live.user, session.framed_ip, session.nat);
+    let held = publish::held(session, record);
+    let holding = (driver.grants).keep_to_the_end(&live.user, &held);
     driver.sessions.insert(Live { holding, ..live });
     let end = End {
         cause: NOT_ADOPTED,

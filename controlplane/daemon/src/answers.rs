@@ -12,8 +12,8 @@ use crate::publish::Clock;
 use crate::request::{Request, SessionFilter, Window};
 use crate::sessions::Live;
 use crate::status::{
-    AddressPoolView, DataplaneView, DropView, NatPoolView, PoolsView, PortView, RingsView, Status,
-    WorkerView,
+    AddressPoolView, DataplaneView, DropView, NatPoolView, PoolsView, PortView, PrefixPoolView,
+    RingsView, Status, WorkerView,
 };
 use crate::views::{EndedView, Page, SessionDetail, SessionView};
 
@@ -253,8 +253,14 @@ fn pools(driver: &Driver) -> PoolsView {
         resting,
         total,
     });
+    let prefixes = (driver.grants.prefix_use()).map(|(name, used, total)| PrefixPoolView {
+        name: name.to_owned(),
+        used,
+        total,
+    });
     PoolsView {
         address: address.collect(),
+        prefixes: prefixes.collect(),
         nat: nat.collect(),
     }
 }

@@ -3,7 +3,6 @@
 //! One turn of its loop: answer requests, look at the dataplane, take punted frames and events, let timers expire, send what
 //! the engine sends, free what no worker can know any more; then sleep until a worker rings, a request comes or a timer is due.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +98,7 @@ impl Driver {
     ) -> Result<Self, DriverError> {
         let clock = Clock::now();
         publisher.publish_pools(&settings.ranges)?;
+        publisher.publish_pools6(&settings.ranges6)?;
         adopt::withhold_filters(&mut publisher, &settings)?;
         let macs: Vec<_> = (settings.access_ports.iter())
             .map(|index| port_macs::port_mac(&publisher, *index))
@@ -113,6 +113,7 @@ impl Driver {
         let grants = Grants::new(
             Authenticator::new(settings::local_users(config)),
             settings::address_pools(config),
+            settings::pool_prefixes(config),
             settings::port_blocks(config),
             settings.pools.clone(),
             clock.unix_ms,
@@ -171,7 +172,9 @@ impl Driver {
             self.free_withdrawn(clock);
             self.policies.free_rested(&mut self.publisher);
             self.changes.confirm(&self.publisher, clock.monotonic_ms);
-            self.next_hops.free_retired(&mut self.publisher);
+            let (publisher, tally) = (&mut self.publisher, &mut self.tally);
+            self.next_hops.publish(clock.monotonic_ms, publisher, tally);
+            self.next_hops.free_retired(publisher, tally);
             if clock.monotonic_ms >= self.ticked_ms + TICK_MS {
                 self.ticked_ms = clock.monotonic_ms;
                 self.publisher.heartbeat();
@@ -195,6 +198,9 @@ impl Driver {
         if polling {
             limit = limit.min(POLL_MS);
         }
+        if let Some(due) = self.next_hops.due_ms() {
+            limit = limit.min(due.saturating_sub(now));
+        }
         if let Some(timer) = self.engine.poll_timeout() {
             limit = limit.min(timer.as_millis().saturating_sub(now));
         }
@@ -210,9 +216,9 @@ impl Driver {
             match self.inbox.take() {
                 None => break,
                 Some(Request::Stop) => return false,
-                Some(Request::Kernel(Some(mirror))) => {
+                Some(Request::Kernel(Some(delta))) => {
                     self.next_hops
-                        .apply(&mirror, &mut self.publisher, &mut self.tally);
+                        .apply(&delta, &mut self.publisher, &mut self.tally);
                 }
                 Some(Request::Kernel(None)) => self.next_hops.lose(),
                 Some(request) => answers::answer(self, request, clock),
@@ -283,9 +289,7 @@ impl Driver {
                     Take::Item(Some(Event::ResolveNeighbour { port, address })) => {
                         self.tally.add(Count::ResolveAsked);
                         // The worker asks again, so one that finds no room is no loss.
-                        if let IpAddr::V4(address) = address {
-                            let _ = self.resolver.try_send(Resolve { port, address });
-                        }
+                        let _ = self.resolver.try_send(Resolve { port, address });
                     }
                     Take::Item(Some(Event::BlockExhausted { slot, generation })) => {
                         self.tally.add(Count::BlockExhausted);

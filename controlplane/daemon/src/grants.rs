@@ -5,19 +5,58 @@ use std::time::Duration;
 
 use bng_aaa::{
     AddressPools, AuthRequest, Authenticator, BlockError, BlocksExhausted, Credentials, Lease,
-    LeaseError, PoolExhausted, PortBlock, PortBlocks, RequestId, Verdict,
+    LeaseError, PoolExhausted, PortBlock, PortBlocks, Prefix, PrefixError, PrefixPool,
+    PrefixesExhausted, RequestId, Verdict,
 };
-use bng_pppoe::Grant;
+use bng_pppoe::{Grant, Ipv6Grant};
 
 use crate::settings::PoolSettings;
 
-/// Address and port block of a session.
+/// The IPv6 prefixes of an address pool.
+#[derive(Debug)]
+pub struct PoolPrefixes {
+    /// One /64 for each session.
+    pub on_link: PrefixPool,
+    /// One delegated prefix for each session.
+    pub delegated: Option<PrefixPool>,
+}
+
+/// The IPv6 prefixes of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefixes {
+    /// The /64 on the session.
+    pub on_link: Prefix,
+    /// The prefix for the networks behind the subscriber.
+    pub delegated: Option<Prefix>,
+}
+
+impl Prefixes {
+    /// Both.
+    pub fn iter(&self) -> impl Iterator<Item = Prefix> {
+        std::iter::once(self.on_link).chain(self.delegated)
+    }
+}
+
+/// What a session of an earlier run held, as it left it written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Its port block.
+    pub block: Option<bng_shm::PortBlock>,
+    /// Its IPv6 prefixes.
+    pub prefixes: Option<Prefixes>,
+}
+
+/// Address, port block and prefixes of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
     /// The address and its pool.
     pub lease: Lease,
     /// The port block and the index of its NAT pool; `None` for routed subscribers.
     pub block: Option<(usize, PortBlock)>,
+    /// IPv6 prefixes; `None` where the pool has none, or had none left.
+    pub prefixes: Option<Prefixes>,
 }
 
 impl Holding {
@@ -54,6 +93,17 @@ pub enum KeepError {
     /// The block is not to be had.
     #[error(transparent)]
     Block(#[from] BlockError),
+    /// A prefix is not to be had.
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
+    /// The pool has no prefixes of this kind any more.
+    #[error("{prefix} is no prefix of pool {pool} any more")]
+    NoPrefixes {
+        /// The session's prefix.
+        prefix: Prefix,
+        /// Name of the address pool.
+        pool: String,
+    },
     /// The pool is translated and the session is not, or the other way round.
     #[error("pool {pool} {now}, the session was made when that was different")]
     Translation {
@@ -83,6 +133,7 @@ pub enum KeepError {
 pub struct Grants {
     authenticator: Authenticator,
     pools: AddressPools,
+    prefixes: Vec<Option<PoolPrefixes>>,
     nat: Vec<NatBlocks>,
     settings: Vec<PoolSettings>,
     next_accounting_id: u64,
@@ -98,11 +149,12 @@ pub struct NatBlocks {
 }
 
 impl Grants {
-    /// `pools` and `settings` in the order of the configuration. `unix_ms` makes accounting ids unique over restarts.
+    /// `pools`, `prefixes` and `settings` in the order of the configuration. `unix_ms` makes accounting ids unique over restarts.
     #[must_use]
     pub fn new(
         authenticator: Authenticator,
         pools: AddressPools,
+        prefixes: Vec<Option<PoolPrefixes>>,
         nat: Vec<NatBlocks>,
         settings: Vec<PoolSettings>,
         unix_ms: u64,
@@ -110,6 +162,7 @@ impl Grants {
         Self {
             authenticator,
             pools,
+            prefixes,
             nat,
             settings,
             // 22 bits of room for the sessions of each millisecond of uptime.
@@ -133,7 +186,8 @@ impl Grants {
         self.authenticator.poll_verdict()
     }
 
-    /// Takes an address, from one pool if `from` says so, and, where its pool is translated, a port block.
+    /// Takes an address, from one pool if `from` says so, and, where its pool has them, a port block and IPv6 prefixes. A pool
+    /// that has run out of prefixes leaves the session without; which one that is comes with the holding.
     ///
     /// # Errors
     /// [`GrantError`]; nothing is taken then.
@@ -142,60 +196,145 @@ impl Grants {
         user: &[u8],
         from: Option<usize>,
         now: Duration,
-    ) -> Result<Holding, GrantError> {
+    ) -> Result<(Holding, Option<PrefixesExhausted>), GrantError> {
         let lease = match from {
             Some(pool) => self.pools.allocate_from(pool, user)?,
             None => self.pools.allocate(user)?,
         };
-        let Some(nat) = self.settings.get(lease.pool).and_then(|pool| pool.nat) else {
-            return Ok(Holding { lease, block: None });
+        let nat = self.settings.get(lease.pool).and_then(|pool| pool.nat);
+        // The settings name only NAT pools that exist.
+        let block = match nat.and_then(|nat| Some((nat, self.nat.get_mut(nat)?))) {
+            None => None,
+            Some((nat, pool)) => match pool.blocks.allocate(now) {
+                Ok(block) => Some((nat, block)),
+                Err(exhausted) => {
+                    self.give_back_lease(lease);
+                    return Err(exhausted.into());
+                }
+            },
         };
-        let taken = self.nat.get_mut(nat).map(|pool| pool.blocks.allocate(now));
-        match taken {
-            Some(Ok(block)) => Ok(Holding {
-                lease,
-                block: Some((nat, block)),
-            }),
-            Some(Err(exhausted)) => {
-                self.give_back_lease(lease);
-                Err(exhausted.into())
-            }
-            // The settings name only pools that exist.
-            None => Ok(Holding { lease, block: None }),
-        }
+        let (prefixes, exhausted) = self.take_prefixes(lease.pool, user);
+        let holding = Holding {
+            lease,
+            block,
+            prefixes,
+        };
+        Ok((holding, exhausted))
+    }
+
+    fn take_prefixes(
+        &mut self,
+        pool: usize,
+        user: &[u8],
+    ) -> (Option<Prefixes>, Option<PrefixesExhausted>) {
+        let Some(Some(pool)) = self.prefixes.get_mut(pool) else {
+            return (None, None);
+        };
+        let on_link = match pool.on_link.allocate(user) {
+            Ok(prefix) => prefix,
+            Err(exhausted) => return (None, Some(exhausted)),
+        };
+        let delegated = pool.delegated.as_mut().map(|pool| pool.allocate(user));
+        let (delegated, exhausted) = match delegated.transpose() {
+            Ok(prefix) => (prefix, None),
+            Err(exhausted) => (None, Some(exhausted)),
+        };
+        let prefixes = Prefixes { on_link, delegated };
+        (Some(prefixes), exhausted)
     }
 
     /// Takes exactly what a session of an earlier run holds.
     ///
     /// # Errors
     /// [`KeepError`]; nothing is taken then.
-    pub fn keep(
-        &mut self,
-        user: &[u8],
-        address: Ipv4Addr,
-        block: Option<bng_shm::PortBlock>,
-    ) -> Result<Holding, KeepError> {
-        let lease = self.pools.reserve(address, user)?;
-        let kept = self.keep_block(lease, block);
-        if kept.is_err() {
-            self.give_back_lease(lease);
+    pub fn keep(&mut self, user: &[u8], held: &Held) -> Result<Holding, KeepError> {
+        let lease = self.pools.reserve(held.address, user)?;
+        let mut holding = Holding {
+            lease,
+            block: None,
+            prefixes: None,
+        };
+        match self.keep_rest(user, held, &mut holding) {
+            Ok(()) => Ok(holding),
+            Err(error) => {
+                // The block was taken for a moment and never published, so it need not rest; the quarantine does no harm.
+                self.give_back(&holding, Duration::ZERO);
+                Err(error)
+            }
         }
-        kept.map(|block| Holding { lease, block })
     }
 
-    /// Takes what is left of the holding of a session that ends, so that nobody else gets it too early: address and block,
-    /// or the address alone, or nothing.
-    pub fn keep_to_the_end(
+    fn keep_rest(
         &mut self,
         user: &[u8],
-        address: Ipv4Addr,
-        block: Option<bng_shm::PortBlock>,
-    ) -> Option<Holding> {
-        if let Ok(holding) = self.keep(user, address, block) {
+        held: &Held,
+        holding: &mut Holding,
+    ) -> Result<(), KeepError> {
+        holding.block = self.keep_block(holding.lease, held.block)?;
+        let Some(Prefixes { on_link, delegated }) = held.prefixes else {
+            return Ok(());
+        };
+        self.keep_prefix(user, holding.lease.pool, on_link, false)?;
+        holding.prefixes = Some(Prefixes {
+            on_link,
+            delegated: None,
+        });
+        if let Some(delegated) = delegated {
+            self.keep_prefix(user, holding.lease.pool, delegated, true)?;
+        }
+        holding.prefixes = held.prefixes;
+        Ok(())
+    }
+
+    fn keep_prefix(
+        &mut self,
+        user: &[u8],
+        pool: usize,
+        prefix: Prefix,
+        is_delegated: bool,
+    ) -> Result<(), KeepError> {
+        match self.prefix_pool(pool, is_delegated) {
+            Some(pool) => Ok(pool.reserve(prefix, user)?),
+            None => Err(KeepError::NoPrefixes {
+                prefix,
+                pool: self.settings[pool].name.clone(),
+            }),
+        }
+    }
+
+    fn prefix_pool(&mut self, pool: usize, is_delegated: bool) -> Option<&mut PrefixPool> {
+        let pool = self.prefixes.get_mut(pool)?.as_mut()?;
+        match is_delegated {
+            true => pool.delegated.as_mut(),
+            false => Some(&mut pool.on_link),
+        }
+    }
+
+    /// Takes what is left of the holding of a session that ends, so that nobody else gets it too early: all of it, or its
+    /// address and what else of it is still what it was, or nothing.
+    pub fn keep_to_the_end(&mut self, user: &[u8], held: &Held) -> Option<Holding> {
+        if let Ok(holding) = self.keep(user, held) {
             return Some(holding);
         }
-        let lease = self.pools.reserve(address, user).ok()?;
-        Some(Holding { lease, block: None })
+        let lease = self.pools.reserve(held.address, user).ok()?;
+        let block = self.keep_block(lease, held.block).ok().flatten();
+        let mut keep = |prefix, is_delegated| {
+            self.keep_prefix(user, lease.pool, prefix, is_delegated)
+                .is_ok()
+        };
+        let prefixes = held.prefixes.and_then(|held| {
+            let is_kept = keep(held.on_link, false);
+            // A delegated prefix alone has no place here; its owner word is taken back with all others at start.
+            is_kept.then(|| Prefixes {
+                delegated: held.delegated.filter(|prefix| keep(*prefix, true)),
+                ..held
+            })
+        });
+        Some(Holding {
+            lease,
+            block,
+            prefixes,
+        })
     }
 
     fn keep_block(
@@ -248,6 +387,17 @@ impl Grants {
         {
             tracing::error!(%error, "port block given back twice");
         }
+        let Some(prefixes) = holding.prefixes else {
+            return;
+        };
+        let both = [(Some(prefixes.on_link), false), (prefixes.delegated, true)];
+        for (prefix, is_delegated) in both {
+            let Some(prefix) = prefix else { continue };
+            let pool = self.prefix_pool(holding.lease.pool, is_delegated);
+            if let Some(Err(error)) = pool.map(|pool| pool.release(prefix)) {
+                tracing::error!(%error, "prefix given back twice");
+            }
+        }
     }
 
     fn give_back_lease(&mut self, lease: Lease) {
@@ -265,7 +415,11 @@ impl Grants {
             framed_ip: holding.lease.address,
             gateway_ip: pool.gateway,
             dns: pool.dns,
-            ipv6: None,
+            ipv6: holding.prefixes.map(|prefixes| Ipv6Grant {
+                prefix: prefixes.on_link.address,
+                delegated: (prefixes.delegated).map(|it| (it.address, it.length)),
+                dns: pool.dns6,
+            }),
             session_timeout: None,
             idle_timeout: None,
             accounting_id: self.next_accounting_id,
@@ -275,6 +429,14 @@ impl Grants {
     /// Name, addresses in use and addresses in all of every address pool.
     pub fn address_use(&self) -> impl Iterator<Item = (&str, u32, u32)> {
         (self.pools.iter()).map(|pool| (pool.name(), pool.used(), pool.total()))
+    }
+
+    /// Name, prefixes in use and prefixes in all of every IPv6 prefix pool.
+    pub fn prefix_use(&self) -> impl Iterator<Item = (&str, u32, u32)> {
+        let pools = self.prefixes.iter().flatten();
+        pools
+            .flat_map(|pool| std::iter::once(&pool.on_link).chain(&pool.delegated))
+            .map(|pool| (pool.name(), pool.used(), pool.total()))
     }
 
     /// Name, and blocks in use, resting and in all, of every NAT pool.

@@ -15,7 +15,7 @@ use bng_wire::VlanStack;
 
 use crate::driver::Driver;
 use crate::grants::{GrantError, Holding};
-use crate::publish::{self, Clock};
+use crate::publish::{self, Clock, Open};
 use crate::sessions::{End, Ended, Live};
 use crate::tally::Count;
 
@@ -163,18 +163,24 @@ impl Driver {
                 let vlan = self.settings.vlan(session.port.0, &live.vlans);
                 let pool = vlan.and_then(|vlan| vlan.pool);
                 match self.grants.take(&name, pool, clock.since_start()) {
-                    Ok(holding) => (self.accept(Some(holding)), Some(holding)),
+                    Ok((holding, exhausted)) => {
+                        if let Some(error) = exhausted {
+                            self.tally.add(Count::PrefixesEmpty);
+                            self.warn_now_and_then(
+                                &error,
+                                "subscribers are left without IPv6",
+                                clock,
+                            );
+                        }
+                        (self.accept(Some(holding)), Some(holding))
+                    }
                     Err(error) => {
                         self.tally.add(match error {
                             GrantError::Address(_) => Count::PoolEmpty,
                             GrantError::Block(_) => Count::BlocksEmpty,
                         });
                         tracing::debug!(%session, user, %error, "subscriber refused");
-                        // Refused subscribers come again and again; saying it now and then is enough.
-                        if clock.monotonic_ms >= self.waiting.warn_again_ms {
-                            self.waiting.warn_again_ms = clock.monotonic_ms + WARN_INTERVAL_MS;
-                            tracing::warn!(%error, "subscribers are refused");
-                        }
+                        self.warn_now_and_then(&error, "subscribers are refused", clock);
                         (
                             reject(RejectCause::PoolEmpty, b"no address available"),
                             None,
@@ -207,6 +213,14 @@ impl Driver {
         }
     }
 
+    /// Subscribers without come again and again; saying it now and then is enough.
+    fn warn_now_and_then(&mut self, error: &dyn std::fmt::Display, what: &str, clock: Clock) {
+        if clock.monotonic_ms >= self.waiting.warn_again_ms {
+            self.waiting.warn_again_ms = clock.monotonic_ms + WARN_INTERVAL_MS;
+            tracing::warn!(%error, "{what}");
+        }
+    }
+
     fn accept(&mut self, holding: Option<Holding>) -> AuthVerdict {
         let Some(holding) = holding else {
             return reject(RejectCause::PoolEmpty, b"no address available");
@@ -235,10 +249,12 @@ impl Driver {
             %session,
             user = ?String::from_utf8_lossy(&live.user),
             framed_ip = ?live.framed_ip(),
+            open = ?Open::of(&live),
             "session is up"
         );
-        self.lead_to(&live, true);
+        self.lead_to_open(&live);
         self.update(&live);
+        self.lead_away(&live, Open::of(&live));
     }
 
     fn network_down(&mut self, session: SessionRef, reason: NetworkDownReason) {
@@ -290,7 +306,7 @@ impl Driver {
         live.state = SessionState::Closing;
         live.end = Some(end);
         let live = live.clone();
-        self.lead_to(&live, false);
+        self.lead_away(&live, Open::default());
         self.withdrawals.add(slot, live.owner, clock.monotonic_ms);
     }
 
@@ -347,15 +363,35 @@ impl Driver {
         });
     }
 
-    /// Has downstream packets for a session's block or address find it, or find nobody any more.
-    pub(crate) fn lead_to(&mut self, live: &Live, on: bool) {
+    /// Has downstream packets for what a session has open find it.
+    pub(crate) fn lead_to_open(&mut self, live: &Live) {
+        let open = Open::of(live);
+        let owner = BlockOwner {
+            slot: live.slot(),
+            generation: live.generation & 0x7fff_ffff,
+        };
+        if open.ipv4 {
+            self.lead_ipv4(live, Some(owner));
+        }
+        if open.ipv6 {
+            self.lead_ipv6(live, Some(owner));
+        }
+    }
+
+    /// Has downstream packets find nobody any more, but for the families that stay open.
+    fn lead_away(&mut self, live: &Live, stay: Open) {
+        if !stay.ipv4 {
+            self.lead_ipv4(live, None);
+        }
+        if !stay.ipv6 {
+            self.lead_ipv6(live, None);
+        }
+    }
+
+    fn lead_ipv4(&mut self, live: &Live, owner: Option<BlockOwner>) {
         let Some(holding) = live.holding else {
             return;
         };
-        let owner = on.then_some(BlockOwner {
-            slot: live.slot(),
-            generation: live.generation & 0x7fff_ffff,
-        });
         let pool = self.settings.pools.get(holding.lease.pool);
         let is_translated = pool.is_some_and(|pool| pool.nat.is_some());
         let result = match holding.published_block() {
@@ -368,6 +404,15 @@ impl Driver {
         };
         if let Err(error) = result {
             self.publish_failed("owner of an address", &error);
+        }
+    }
+
+    fn lead_ipv6(&mut self, live: &Live, owner: Option<BlockOwner>) {
+        let prefixes = live.holding.and_then(|holding| holding.prefixes);
+        for prefix in prefixes.iter().flat_map(|prefixes| prefixes.iter()) {
+            if let Err(error) = self.publisher.set_framed6_owner(prefix.high(), owner) {
+                self.publish_failed("owner of a prefix", &error);
+            }
         }
     }
 

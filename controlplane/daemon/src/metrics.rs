@@ -244,6 +244,18 @@ fn pools(page: &Page, status: &Status) -> prometheus::Result<()> {
             .with_label_values(&[name, "free"])
             .set((pool.total - pool.used).into());
     }
+    let prefixes = page.gauge(
+        "bng_pool_prefixes",
+        "IPv6 prefixes of an address pool, on-link or delegated, in use and free.",
+        &["pool", "state"],
+    )?;
+    for pool in &status.pools.prefixes {
+        let free = pool.total.saturating_sub(pool.used);
+        for (state, count) in [("used", pool.used), ("free", free)] {
+            let labels = [pool.name.as_str(), state];
+            prefixes.with_label_values(&labels).set(count.into());
+        }
+    }
     let blocks = page.gauge(
         "bng_nat_blocks",
         "Port blocks of a NAT pool: in use, resting before their next owner, and free.",
@@ -317,6 +329,8 @@ fn control(page: &Page, status: &Status) -> prometheus::Result<()> {
     )?;
     for (kind, value) in [
         ("routes", status.routes.routes),
+        ("routes6", status.routes.routes6),
+        ("left_out", status.routes.left_out),
         ("next_hops", status.routes.next_hops),
         ("unresolved", status.routes.unresolved),
     ] {

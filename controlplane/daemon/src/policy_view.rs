@@ -74,8 +74,10 @@ impl PolicyView {
     #[must_use]
     pub fn of(settings: &Settings, live: &Live) -> Option<Self> {
         let assigned = live.policy.as_ref()?;
+        let vlan = settings.vlan(live.session.port.0, &live.vlans);
+        let name = (settings.terms).name_of(&assigned.policy, &live.user, vlan);
         Some(Self {
-            name: policy_name(settings, live),
+            name: name.map(str::to_owned),
             by_operator: assigned.by_operator,
             published: assigned.id.0 != 0,
             rules: RulesView::new(&settings.terms, &assigned.policy),
@@ -83,21 +85,7 @@ impl PolicyView {
     }
 }
 
-/// The name of a session's policy, if any of the configuration's says the same.
-pub(crate) fn policy_name(settings: &Settings, live: &Live) -> Option<String> {
-    let assigned = live.policy.as_ref()?;
-    let vlan = settings.vlan(live.session.port.0, &live.vlans);
-    let name = settings.terms.name_of(&assigned.policy, &live.user, vlan)?;
-    Some(name.to_owned())
-}
-
-/// The name of a session's filter.
-pub(crate) fn filter_name(settings: &Settings, live: &Live) -> Option<String> {
-    let id = live.policy.as_ref()?.policy.filter?;
-    settings.terms.filter_name(id).map(str::to_owned)
-}
-
-/// A policy of the configuration.
+/// A policy of the configuration, or the default one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ConfiguredPolicyView {
     /// Its name.

@@ -1,13 +1,15 @@
 //! Sessions of the engine to entries and records of the shared memory, and back.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use bng_pppoe::{Grant, PortId, SessionRecord, SessionRef, Time};
-use bng_shm::{PolicyId, Record, Session, SessionState, SlotIndex, Vlans};
+use bng_aaa::Prefix;
+use bng_pppoe::{Grant, InterfaceIds, Ipv6Grant, PortId, SessionRecord, SessionRef, Time};
+use bng_shm::{Delegated, PolicyId, PortBlock, Record, Session, SessionState, SlotIndex, Vlans};
 use bng_wire::ethernet::ethertype;
 use bng_wire::{MacAddr, VlanStack, VlanTag};
 
+use crate::grants::{Held, Prefixes};
 use crate::sessions::Live;
 
 /// PPP protocol number of PAP (RFC 1334), the only authentication protocol there is.
@@ -83,10 +85,80 @@ pub(crate) fn engine_vlans(vlans: &Vlans) -> VlanStack {
     }
 }
 
+/// Which families of a session are forwarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Open {
+    pub(crate) ipv4: bool,
+    pub(crate) ipv6: bool,
+}
+
+impl Open {
+    /// What a session has open, by its latest record.
+    #[must_use]
+    pub(crate) fn of(live: &Live) -> Self {
+        live.record
+            .as_deref()
+            .map_or(Self::default(), |record| Self {
+                ipv4: record.ipv4_open,
+                ipv6: record.interface_ids.is_some(),
+            })
+    }
+}
+
+/// Bits of [`Record::open`].
+const IPV4_OPEN: u8 = 1;
+const IPV6_OPEN: u8 = 2;
+
+/// What the entry and the record of an earlier run say that a session holds. A session that never was up has no record of it.
+#[must_use]
+pub(crate) fn held(session: &Session, record: Option<&Record>) -> Held {
+    let on_link = session.ipv6_prefix.map(|address| Prefix {
+        address,
+        length: 64,
+    });
+    let entry = Held {
+        address: session.framed_ip,
+        block: session.nat,
+        prefixes: on_link.map(|on_link| Prefixes {
+            on_link,
+            delegated: session.delegated.map(|it| Prefix {
+                address: it.prefix,
+                length: it.length,
+            }),
+        }),
+    };
+    let Some(record) = record.filter(|record| record.framed_ip != 0) else {
+        return entry;
+    };
+    let prefix = |high: u64, length| {
+        let address = Ipv6Addr::from_bits(u128::from(high) << 64);
+        (high != 0).then_some(Prefix { address, length })
+    };
+    Held {
+        address: Ipv4Addr::from_bits(record.framed_ip),
+        block: (record.nat_address != 0).then_some(PortBlock {
+            address: Ipv4Addr::from_bits(record.nat_address),
+            address_index: record.nat_index,
+            first_port: record.nat_first_port,
+            size: record.nat_size,
+        }),
+        prefixes: prefix(record.prefix, 64).map(|on_link| Prefixes {
+            on_link,
+            delegated: prefix(record.delegated, record.delegated_length),
+        }),
+    }
+}
+
 /// The table entry of a session in its present state.
 #[must_use]
 pub(crate) fn entry(live: &Live) -> Session {
     let record = live.record.as_deref();
+    let open = Open::of(live);
+    let holding = live.holding.filter(|_| open.ipv4);
+    let prefixes = live
+        .holding
+        .and_then(|it| it.prefixes)
+        .filter(|_| open.ipv6);
     Session {
         generation: live.generation,
         state: live.state,
@@ -94,12 +166,16 @@ pub(crate) fn entry(live: &Live) -> Session {
         client_mac: live.line.mac.0,
         vlans: table_vlans(&live.vlans),
         mtu: record.map_or(PPPOE_MRU, |record| record.peer_mru),
-        framed_ip: live.framed_ip().unwrap_or(Ipv4Addr::UNSPECIFIED),
+        framed_ip: holding.map_or(Ipv4Addr::UNSPECIFIED, |holding| holding.lease.address),
         gateway_ip: record.map_or(Ipv4Addr::UNSPECIFIED, |record| record.grant.gateway_ip),
-        nat: live.holding.and_then(|holding| holding.published_block()),
+        nat: holding.and_then(|holding| holding.published_block()),
+        ipv6_prefix: prefixes.map(|prefixes| prefixes.on_link.address),
+        delegated: (prefixes.and_then(|prefixes| prefixes.delegated)).map(|prefix| Delegated {
+            prefix: prefix.address,
+            length: prefix.length,
+        }),
         // Nothing passes before there is a policy.
         policy: live.policy.as_ref().map_or(PolicyId(0), |it| it.id),
-        ..Session::NONE
     }
 }
 
@@ -113,6 +189,22 @@ pub(crate) fn recovery_record(live: &Live) -> Record {
         ..Record::default()
     };
     out.set_names(&live.user, &live.circuit_id, &live.remote_id);
+    if let Some(holding) = &live.holding {
+        out.framed_ip = holding.lease.address.to_bits();
+        if let Some(block) = holding.published_block() {
+            out.nat_address = block.address.to_bits();
+            out.nat_index = block.address_index;
+            out.nat_first_port = block.first_port;
+            out.nat_size = block.size;
+        }
+        if let Some(prefixes) = holding.prefixes {
+            out.prefix = prefixes.on_link.high();
+            if let Some(delegated) = prefixes.delegated {
+                out.delegated = delegated.high();
+                out.delegated_length = delegated.length;
+            }
+        }
+    }
     if let Some(assigned) = live.policy.as_ref().filter(|it| it.by_operator) {
         out.policy_by_operator = 1;
         out.filter_tag = assigned.filter_tag;
@@ -125,7 +217,6 @@ pub(crate) fn recovery_record(live: &Live) -> Record {
         out.accounting_id = record.grant.accounting_id;
         out.our_magic = record.our_magic;
         out.peer_magic = record.peer_magic;
-        out.framed_ip = record.grant.framed_ip.to_bits();
         out.gateway_ip = record.grant.gateway_ip.to_bits();
         out.dns = record.grant.dns.map(bits);
         out.session_timeout_s = seconds(record.grant.session_timeout);
@@ -133,6 +224,14 @@ pub(crate) fn recovery_record(live: &Live) -> Record {
         out.peer_mru = record.peer_mru;
         out.our_mru = record.our_mru;
         out.auth_protocol = PAP;
+        if record.ipv4_open {
+            out.open |= IPV4_OPEN;
+        }
+        if let Some(ids) = record.interface_ids {
+            out.open |= IPV6_OPEN;
+            out.our_interface_id = ids.ours;
+            out.peer_interface_id = ids.peer;
+        }
         if record.link_mru > PPPOE_MRU {
             out.max_payload = record.link_mru;
         }
@@ -149,12 +248,14 @@ pub(crate) fn unix_times(record: &SessionRecord, clock: Clock) -> (u64, u64) {
     )
 }
 
-/// What the engine adopts, from entry and record. `max_mru` is what the access port carries now, bytes.
+/// What the engine adopts, from entry and record. `dns6` are the IPv6 DNS servers of the session's pool, `max_mru` is what the access port carries now, bytes.
 #[must_use]
 pub(crate) fn engine_record(
     slot: SlotIndex,
     session: &Session,
     record: &Record,
+    held: &Held,
+    dns6: [Option<Ipv6Addr>; 2],
     max_mru: u16,
     clock: Clock,
 ) -> SessionRecord {
@@ -183,16 +284,23 @@ pub(crate) fn engine_record(
         remote_id: record.remote_id().to_vec(),
         service_name: Vec::new(),
         grant: Grant {
-            framed_ip: session.framed_ip,
+            framed_ip: held.address,
             gateway_ip: session.gateway_ip,
             dns: record.dns.map(address),
-            ipv6: None,
+            ipv6: held.prefixes.map(|prefixes| Ipv6Grant {
+                prefix: prefixes.on_link.address,
+                delegated: prefixes.delegated.map(|it| (it.address, it.length)),
+                dns: dns6,
+            }),
             session_timeout,
             idle_timeout: seconds(record.idle_timeout_s),
             accounting_id: record.accounting_id,
         },
-        ipv4_open: true,
-        interface_ids: None,
+        ipv4_open: record.open & IPV4_OPEN != 0,
+        interface_ids: (record.open & IPV6_OPEN != 0).then_some(InterfaceIds {
+            ours: record.our_interface_id,
+            peer: record.peer_interface_id,
+        }),
         started: clock.to_monotonic(record.started_unix_ms),
         up_since,
         session_deadline: session_timeout.map(|timeout| up_since + timeout),
@@ -241,6 +349,10 @@ mod tests {
     use crate::grants::Holding;
     use crate::sessions::tests::live;
 
+    const DNS6: [Option<Ipv6Addr>; 2] = [
+        Some(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x53)),
+        None,
+    ];
     const CLOCK: Clock = Clock {
         monotonic_ms: 500_000,
         unix_ms: 1_700_000_000_000,
@@ -268,13 +380,17 @@ mod tests {
                 framed_ip: Ipv4Addr::new(100, 64, 0, 2),
                 gateway_ip: Ipv4Addr::new(100, 64, 0, 1),
                 dns: [Some(Ipv4Addr::new(9, 9, 9, 9)), None],
-                ipv6: None,
+                ipv6: Some(Ipv6Grant {
+                    prefix: "2001:db8::".parse().unwrap(),
+                    delegated: Some(("2001:db8:1000:100::".parse().unwrap(), 56)),
+                    dns: DNS6,
+                }),
                 session_timeout: Some(Duration::from_secs(3600)),
                 idle_timeout: None,
                 accounting_id: 77,
             },
             ipv4_open: true,
-            interface_ids: None,
+            interface_ids: Some(InterfaceIds { ours: 5, peer: 6 }),
             started: Time::from_millis(400_000),
             up_since: Time::from_millis(401_000),
             session_deadline: Some(Time::from_millis(401_000 + 3_600_000)),
@@ -295,6 +411,15 @@ mod tests {
                 address: record.grant.framed_ip,
             },
             block: None,
+            prefixes: record.grant.ipv6.map(|ipv6| Prefixes {
+                on_link: Prefix {
+                    address: ipv6.prefix,
+                    length: 64,
+                },
+                delegated: ipv6
+                    .delegated
+                    .map(|(address, length)| Prefix { address, length }),
+            }),
         });
         (live.started_unix_ms, live.opened_unix_ms) = unix_times(&record, CLOCK);
         live.record = Some(Box::new(record.clone()));
@@ -303,14 +428,22 @@ mod tests {
             monotonic_ms: CLOCK.monotonic_ms + 10_000,
             unix_ms: CLOCK.unix_ms + 10_000,
         };
-        let back = engine_record(
-            live.slot(),
-            &entry(&live),
-            &recovery_record(&live),
-            1500,
-            later,
-        );
-        assert_eq!(back, record);
+        for (ipv4, ipv6) in [(true, true), (true, false), (false, true)] {
+            let mut now = record.clone();
+            now.ipv4_open = ipv4;
+            now.interface_ids = record.interface_ids.filter(|_| ipv6);
+            live.record = Some(Box::new(now.clone()));
+            let (entry, kept) = (entry(&live), recovery_record(&live));
+            assert_eq!(entry.framed_ip.is_unspecified(), !ipv4);
+            assert_eq!(
+                entry.ipv6_prefix.is_some() && entry.delegated.is_some(),
+                ipv6
+            );
+            let held = held(&entry, Some(&kept));
+            assert_eq!(held.address, record.grant.framed_ip);
+            let back = engine_record(live.slot(), &entry, &kept, &held, DNS6, 1500, later);
+            assert_eq!(back, now);
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use bng_wire::MacAddr;
 use parking_lot::RwLock;
 use tokio::sync::oneshot;
 
-use crate::kernel::Mirror;
+use crate::kernel::Delta;
 use crate::policy_change::{ChangeReply, PolicyChange};
 use crate::policy_view::{ConfiguredPolicyView, FilterView};
 use crate::status::Status;
@@ -65,8 +65,8 @@ pub enum Request {
     History(Window, oneshot::Sender<Page<EndedView>>),
     /// The state of everything else.
     Status(oneshot::Sender<Box<Status>>),
-    /// The kernel's routes and neighbours; `None` when the watcher has lost its picture.
-    Kernel(Option<Box<Mirror>>),
+    /// What has changed in the kernel's tables; `None` when the watcher has lost its picture.
+    Kernel(Option<Arc<Delta>>),
     /// End the thread.
     Stop,
 }

@@ -1,17 +1,17 @@
 //! What the driver needs, computed once from the configuration both daemons read.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use bng_aaa::{AddressPool, AddressPools, LocalUsers, PortBlocks, QUARANTINE};
+use bng_aaa::{AddressPool, AddressPools, LocalUsers, PortBlocks, Prefix, PrefixPool, QUARANTINE};
 use bng_config::{Config, PortRole};
 use bng_pppoe::{Limits, PortConfig, PortId, Rate, ServicePolicy, VlanProfile};
-use bng_shm::{Capacities, CapacityError, MAX_POOL_RANGES, PoolRange, RangeKind};
+use bng_shm::{Capacities, CapacityError, MAX_POOL_RANGES, Pool6Range, PoolRange, RangeKind};
 use bng_wire::{MacAddr, VlanStack};
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use secrecy::ExposeSecret;
 
-use crate::grants::NatBlocks;
+use crate::grants::{NatBlocks, PoolPrefixes};
 use crate::terms::{Terms, VlanTerms};
 
 /// The file is valid, but asks for more than the shared memory can describe.
@@ -46,9 +46,9 @@ pub struct PortSettings {
     /// VLANs served, first match first (access ports); empty for all.
     pub vlans: Vec<VlanTerms>,
     /// What to put on the twin (core ports).
-    pub addresses: Vec<Ipv4Net>,
+    pub addresses: Vec<IpNet>,
     /// Routes to put on the twin: destination and gateway (core ports).
-    pub routes: Vec<(Ipv4Net, Ipv4Addr)>,
+    pub routes: Vec<(IpNet, IpAddr)>,
 }
 
 /// What a session gets from an address pool besides its address.
@@ -60,6 +60,8 @@ pub struct PoolSettings {
     pub gateway: Ipv4Addr,
     /// DNS servers, primary first.
     pub dns: [Option<Ipv4Addr>; 2],
+    /// IPv6 DNS servers.
+    pub dns6: [Option<Ipv6Addr>; 2],
     /// Index of the NAT pool.
     pub nat: Option<usize>,
 }
@@ -77,6 +79,8 @@ pub struct Settings {
     pub pools: Vec<PoolSettings>,
     /// Ranges to publish: NAT pools first, in the order of the dense NAT address index.
     pub ranges: Vec<PoolRange>,
+    /// IPv6 ranges to publish, in the order of their dense index.
+    pub ranges6: Vec<Pool6Range>,
     /// Policies and filters.
     pub terms: Terms,
 }
@@ -107,6 +111,7 @@ impl Settings {
                 count: ranges.len(),
             });
         }
+        let terms = Terms::new(config);
         let mut ports = Vec::new();
         let mut access_ports = Vec::new();
         // Fits u8: the capacities just checked allow 32 ports.
@@ -122,7 +127,7 @@ impl Settings {
                 mtu: port.mtu,
                 max_mru: largest_mru(config, port),
                 vlans: (port.vlans.iter())
-                    .map(|entry| VlanTerms::new(config, entry))
+                    .map(|entry| VlanTerms::new(config, &terms, entry))
                     .collect(),
                 addresses: port.addresses.clone(),
                 routes: port.routes.iter().map(|r| (r.to, r.via)).collect(),
@@ -132,6 +137,9 @@ impl Settings {
             name: pool.name.clone(),
             gateway: pool.gateway,
             dns: [pool.dns.first().copied(), pool.dns.get(1).copied()],
+            dns6: (pool.ipv6.as_ref()).map_or([None; 2], |ipv6| {
+                [ipv6.dns.first().copied(), ipv6.dns.get(1).copied()]
+            }),
             nat: pool
                 .nat
                 .as_ref()
@@ -144,7 +152,8 @@ impl Settings {
             access_ports,
             pools: pools.collect(),
             ranges,
-            terms: Terms::new(config),
+            ranges6: ranges6(config),
+            terms,
         })
     }
 
@@ -248,6 +257,45 @@ fn ranges(config: &Config) -> Vec<PoolRange> {
         })
     });
     nat.chain(subscribers).collect()
+}
+
+/// The IPv6 ranges, in the configuration's own order for the same reason.
+fn ranges6(config: &Config) -> Vec<Pool6Range> {
+    let high = |address: Ipv6Addr| (address.to_bits() >> 64) as u64;
+    let pools = config.pools.iter().filter_map(|pool| pool.ipv6.as_ref());
+    pools
+        .flat_map(|ipv6| ipv6.ranges())
+        .map(|(range, length)| Pool6Range {
+            first: high(range.network()),
+            last: high(range.broadcast()) & (u64::MAX << (64 - length)),
+            length,
+            base: 0,
+        })
+        .collect()
+}
+
+/// The IPv6 prefixes of every address pool that has any, all free.
+#[must_use]
+pub fn pool_prefixes(config: &Config) -> Vec<Option<PoolPrefixes>> {
+    let cut = |name: String, length: u8, ranges: &[ipnet::Ipv6Net]| {
+        let ranges = ranges.iter().map(|range| Prefix {
+            address: range.network(),
+            length: range.prefix_len(),
+        });
+        PrefixPool::new(name, length, ranges)
+    };
+    let pools = config.pools.iter().map(|pool| {
+        let ipv6 = pool.ipv6.as_ref()?;
+        let name = &pool.name;
+        Some(PoolPrefixes {
+            on_link: cut(format!("{name} ipv6.prefixes"), 64, &ipv6.prefixes),
+            delegated: (!ipv6.delegated.is_empty()).then(|| {
+                let name = format!("{name} ipv6.delegated");
+                cut(name, ipv6.delegated_length, &ipv6.delegated)
+            }),
+        })
+    });
+    pools.collect()
 }
 
 /// The address pools, all free.
@@ -379,7 +427,7 @@ pppoe: {mru: 1500}
 auth:
   users: [{name: alice, password: wonderland}]
 pools:
-  - {name: home, ranges: [100.64.0.0/29], gateway: 100.64.0.1, dns: [9.9.9.9], nat: out}
+  - {name: home, ranges: [100.64.0.0/29], gateway: 100.64.0.1, dns: [9.9.9.9], nat: out, ipv6: {prefixes: [2001:db8::/60], delegated: [2001:db8:1000::/48]}}
   - {name: office, ranges: [203.0.113.0/29], gateway: 203.0.113.1}
 nat:
   pools:
@@ -425,6 +473,26 @@ nat:
         let block = blocks.allocate(Duration::ZERO).unwrap();
         let index = config.nat.address_index(block.address);
         assert_eq!(index, Some(block.address_index));
+    }
+
+    #[test]
+    fn ipv6_ranges_hold_exactly_the_prefixes_of_the_pools() {
+        let config = config();
+        let settings = Settings::new(&config).unwrap();
+        let (_dataplane, mut publisher) =
+            bng_shm::Dataplane::in_process(settings.capacities).unwrap();
+        let published = publisher.publish_pools6(&settings.ranges6).unwrap();
+        let counts: Vec<_> = published
+            .iter()
+            .map(|r| (r.length, r.count(), r.base))
+            .collect();
+        assert_eq!(counts, [(64, 16, 0), (56, 256, 16)]);
+        assert_eq!(settings.capacities.framed_prefixes, 272);
+        let pools = pool_prefixes(&config);
+        let home = pools[0].as_ref().unwrap();
+        assert_eq!(home.on_link.total(), 16);
+        assert_eq!(home.delegated.as_ref().unwrap().total(), 256);
+        assert!(pools[1].is_none());
     }
 
     #[test]

@@ -146,11 +146,24 @@ pub struct NatPoolView {
     pub total: u32,
 }
 
+/// IPv6 prefixes of an address pool, on-link or delegated.
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
+pub struct PrefixPoolView {
+    /// Name of the address pool and key of the prefixes.
+    pub name: String,
+    /// Prefixes in use.
+    pub used: u32,
+    /// Prefixes in all.
+    pub total: u32,
+}
+
 /// All pools.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub struct PoolsView {
     /// Address pools.
     pub address: Vec<AddressPoolView>,
+    /// IPv6 prefix pools.
+    pub prefixes: Vec<PrefixPoolView>,
     /// NAT pools.
     pub nat: Vec<NatPoolView>,
 }
@@ -177,14 +190,18 @@ pub struct DropView {
 pub struct RoutesView {
     /// Whether the watcher has a whole picture of the kernel.
     pub synchronised: bool,
-    /// Routes published.
+    /// IPv4 routes.
     pub routes: usize,
-    /// Next hops published.
+    /// IPv6 routes.
+    pub routes6: usize,
+    /// Next hops, a group of equal-cost paths counted once.
     pub next_hops: usize,
     /// Next hops without a MAC address.
     pub unresolved: usize,
     /// Whether the dataplane forwards by them already.
     pub in_fib: bool,
-    /// Whether the kernel has more than the shared memory holds, so that its latest state is not published.
+    /// Routes the shared memory has no room for; the others are forwarded by.
+    pub left_out: usize,
+    /// Whether the kernel has more than the shared memory holds.
     pub full: bool,
 }

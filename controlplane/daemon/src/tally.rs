@@ -35,12 +35,14 @@ tally! {
     NotAdoptedVlan = "not_adopted_vlan", "Sessions of an earlier run ended at start: their access port does not serve their VLAN.";
     NotAdoptedAddress = "not_adopted_address", "Sessions of an earlier run ended at start: their address is in no pool or in use.";
     NotAdoptedBlock = "not_adopted_block", "Sessions of an earlier run ended at start: their port block does not fit the NAT pools.";
+    NotAdoptedPrefix = "not_adopted_prefix", "Sessions of an earlier run ended at start: their IPv6 prefix is in no pool or in use.";
     NotAdoptedEngine = "not_adopted_engine", "Sessions of an earlier run ended at start: the PPP engine refused the record.";
     AuthAccepted = "auth_accepted", "Credentials accepted.";
     AuthUnknownUser = "auth_unknown_user", "Credentials refused: nobody has this name.";
     AuthWrongPassword = "auth_wrong_password", "Credentials refused: wrong password.";
     PoolEmpty = "pool_empty", "Subscribers refused: no free address in any pool.";
     BlocksEmpty = "blocks_empty", "Subscribers refused: no free port block in the NAT pool.";
+    PrefixesEmpty = "prefixes_empty", "Subscribers left without an IPv6 or delegated prefix: none was free.";
     BlockExhausted = "block_exhausted", "Reports of workers that a subscriber's port block has no free port.";
     ResolveAsked = "resolve_asked", "Neighbours workers asked to have resolved.";
     EventUnknown = "event_unknown", "Worker events of a kind this version does not know.";
@@ -52,7 +54,7 @@ tally! {
     InjectTooLong = "inject_too_long", "Frames dropped: longer than a ring slot.";
     SlotBusy = "slot_busy", "Sessions ended at once: the slot of their id was still in use.";
     PublishFailed = "publish_failed", "Table entries that could not be published; the log says which.";
-    RoutesFull = "routes_full", "Changes of routes not published: more routes or next hops than the memory holds.";
+    RoutesFull = "routes_full", "Publications of routes that left some out: more routes or next hops than the memory holds.";
     DataplaneStarted = "dataplane_started", "Starts of bng-dataplane seen.";
     DataplaneLost = "dataplane_lost", "Ends of bng-dataplane seen.";
 }

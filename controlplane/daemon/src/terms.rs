@@ -36,8 +36,8 @@ pub struct VlanTerms {
 }
 
 impl VlanTerms {
-    pub(crate) fn new(config: &Config, entry: &VlanEntry) -> Self {
-        let policy = |name: &String| Some(config.policy(name)?.0);
+    pub(crate) fn new(config: &Config, terms: &Terms, entry: &VlanEntry) -> Self {
+        let policy = |name: &String| terms.policies.iter().position(|it| it.name == *name);
         let pool = |name: &String| Some(config.pool(name)?.0);
         Self {
             s_vlan: entry.s_vlan,
@@ -54,10 +54,13 @@ impl VlanTerms {
     }
 }
 
+/// Name of the policy that limits nothing, with source check and MSS clamping, unless the configuration has one of this name.
+pub const DEFAULT_POLICY: &str = bng_config::DEFAULT_POLICY;
+
 /// All policies and filters, and who gets which.
 #[derive(Debug, Clone, Default)]
 pub struct Terms {
-    /// Policies, in the order of the configuration.
+    /// Policies, in the order of the configuration, and [`DEFAULT_POLICY`].
     pub policies: Vec<NamedPolicy>,
     /// Filters, in the order of the configuration: the position is the [`FilterId`].
     pub filters: Vec<NamedFilter>,
@@ -68,32 +71,42 @@ pub struct Terms {
 
 impl Terms {
     pub(crate) fn new(config: &Config) -> Self {
-        // By name: there may be a million users.
-        let names = config.policies.iter().enumerate();
-        let names: HashMap<&String, usize> = names.map(|(index, it)| (&it.name, index)).collect();
-        let index = |name: &String| names.get(name).copied();
-        let users = config.auth.users.iter().filter_map(|user| {
-            let policy = user.policy.as_ref().and_then(index)?;
-            Some((user.name.clone().into_bytes(), policy))
-        });
         let policies = config.policies.iter().map(|policy| NamedPolicy {
             name: policy.name.clone(),
             policy: of_policy(config, policy),
         });
+        let mut policies: Vec<_> = policies.collect();
+        if config.policy(DEFAULT_POLICY).is_none() {
+            policies.push(NamedPolicy {
+                name: DEFAULT_POLICY.to_owned(),
+                policy: Policy::default(),
+            });
+        }
+        // By name: there may be a million users.
+        let names = policies.iter().enumerate();
+        let names: HashMap<&str, usize> =
+            names.map(|(index, it)| (it.name.as_str(), index)).collect();
+        let index = |name: &str| names.get(name).copied();
+        let users = config.auth.users.iter().filter_map(|user| {
+            let policy = user.policy.as_deref().and_then(index)?;
+            Some((user.name.clone().into_bytes(), policy))
+        });
+        let users = users.collect();
+        let default = config.auth.default_policy.as_deref();
+        let default = index(default.unwrap_or(DEFAULT_POLICY));
         let filters = config.filters.iter().map(|filter| NamedFilter {
             name: filter.name.clone(),
             filter: of_filter(filter),
         });
         Self {
-            policies: policies.collect(),
+            policies,
             filters: filters.collect(),
-            default: config.auth.default_policy.as_ref().and_then(index),
-            users: users.collect(),
+            default,
+            users,
         }
     }
 
-    /// The policy of a user on a VLAN: its own, else the VLAN's, else the default, else one that limits nothing, with source
-    /// check and MSS clamping.
+    /// The policy of a user on a VLAN: its own, else the VLAN's, else the default.
     #[must_use]
     pub fn policy_of(&self, user: &[u8], vlan: Option<&VlanTerms>) -> Policy {
         let named = self.named_for(user, vlan);
@@ -236,7 +249,7 @@ pools:
     #[test]
     fn a_user_s_policy_comes_before_the_vlan_s_and_that_before_the_default() {
         let (config, terms) = terms();
-        let vlan = VlanTerms::new(&config, &config.dataplane.ports[1].vlans[0]);
+        let vlan = VlanTerms::new(&config, &terms, &config.dataplane.ports[1].vlans[0]);
         let policy = |name| terms.policy(name).unwrap();
         assert_eq!(terms.policy_of(b"alice", Some(&vlan)), policy("gold"));
         assert_eq!(terms.policy_of(b"bob", Some(&vlan)), policy("silver"));
@@ -250,7 +263,28 @@ pools:
             terms.name_of(&policy("also-silver"), b"bob", Some(&vlan)),
             Some("silver")
         );
-        assert_eq!(terms.name_of(&Policy::default(), b"bob", None), None);
+        let none = Policy::default();
+        assert_eq!(terms.name_of(&none, b"bob", None), Some("default"));
+        let own = Policy {
+            mss_clamp: false,
+            ..none
+        };
+        assert_eq!(terms.name_of(&own, b"bob", None), None);
+    }
+
+    #[test]
+    fn a_policy_called_default_is_that_of_everybody_without_another() {
+        let text = TEXT.replace("  default_policy: bronze\n", "");
+        let policy_of = |text: &str| {
+            let config = Config::parse(text.as_bytes(), Path::new("t.yaml")).unwrap();
+            let terms = Terms::new(&config);
+            let policy = terms.policy_of(b"bob", None);
+            assert_eq!(terms.name_of(&policy, b"bob", None), Some("default"));
+            policy
+        };
+        assert_eq!(policy_of(&text), Policy::default());
+        let text = text.replace("name: bronze", "name: default");
+        assert_eq!(policy_of(&text).up.unwrap().kbps, 1000);
     }
 
     #[test]
@@ -300,9 +334,9 @@ pools:
 
     #[test]
     fn vlans_of_a_session_are_found_by_its_tags() {
-        let (config, _) = terms();
+        let (config, terms) = terms();
         let entries = &config.dataplane.ports[1].vlans;
-        let [seven, none] = [0, 1].map(|at| VlanTerms::new(&config, &entries[at]));
+        let [seven, none] = [0, 1].map(|at| VlanTerms::new(&config, &terms, &entries[at]));
         assert_eq!((seven.policy, seven.pool), (Some(1), Some(1)));
         let one = |tci| VlanStack::single(VlanTag { tpid: 0x8100, tci });
         assert!(seven.fit(&one(0xe007)) && !seven.fit(&one(8)));

@@ -2,12 +2,14 @@
 //! neighbours. Everything else on the twins is the operator's and the routing daemon's business.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use rtnetlink::packet_route::neighbour::{
     NeighbourAttribute, NeighbourExtFlags, NeighbourFlags, NeighbourState,
 };
+use rtnetlink::packet_route::route::RouteMessage;
 use rtnetlink::{Error, Handle, LinkUnspec, RouteMessageBuilder};
 use tokio::time::Instant;
 
@@ -90,11 +92,10 @@ impl TwinSetup {
         let set = self.handle.link().set(up).execute().await;
         set.map_err(|error| format!("set up: {error}"))?;
         for address in &port.addresses {
-            let add = self.handle.address().add(
-                interface,
-                IpAddr::V4(address.addr()),
-                address.prefix_len(),
-            );
+            let add = self
+                .handle
+                .address()
+                .add(interface, address.addr(), address.prefix_len());
             match add.execute().await {
                 Err(error) if errno(&error) != Some(EEXIST) => {
                     return Err(format!("address {address}: {error}"));
@@ -103,14 +104,13 @@ impl TwinSetup {
             }
         }
         for (to, via) in &port.routes {
-            if kernel.has_route((to.network(), to.prefix_len()), interface, *via) {
+            if kernel.has_route(to.network(), to.prefix_len(), interface, *via) {
                 continue;
             }
-            let route = RouteMessageBuilder::<Ipv4Addr>::new()
-                .destination_prefix(to.network(), to.prefix_len())
-                .gateway(*via)
-                .output_interface(interface)
-                .build();
+            // Checked when the configuration was read: an IPv6 destination has an IPv6 next hop.
+            let Some(route) = route(*to, *via, interface) else {
+                continue;
+            };
             match self.handle.route().add(route).execute().await {
                 Err(error) if errno(&error) != Some(EEXIST) => {
                     return Err(format!("route {to} via {via}: {error}"));
@@ -122,12 +122,36 @@ impl TwinSetup {
     }
 }
 
+/// The message that adds a route; `None` for an IPv6 destination with an IPv4 next hop.
+fn route(to: IpNet, via: IpAddr, interface: u32) -> Option<RouteMessage> {
+    let length = to.prefix_len();
+    let message = match (to.network(), via) {
+        (IpAddr::V4(to), IpAddr::V4(via)) => RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(to, length)
+            .gateway(via)
+            .output_interface(interface)
+            .build(),
+        (IpAddr::V4(to), IpAddr::V6(via)) => RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(to, length)
+            .via(via)
+            .output_interface(interface)
+            .build(),
+        (IpAddr::V6(to), IpAddr::V6(via)) => RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix(to, length)
+            .gateway(via)
+            .output_interface(interface)
+            .build(),
+        (IpAddr::V6(_), IpAddr::V4(_)) => return None,
+    };
+    Some(message)
+}
+
 /// Has the kernel resolve neighbours.
 pub(crate) struct Resolver {
     handle: Handle,
     /// Gateways the kernel was told to keep resolved, by interface and address.
-    managed: BTreeSet<(u32, Ipv4Addr)>,
-    asked: BTreeMap<(u32, Ipv4Addr), Instant>,
+    managed: BTreeSet<(u32, IpAddr)>,
+    asked: BTreeMap<(u32, IpAddr), Instant>,
 }
 
 impl Resolver {
@@ -146,13 +170,13 @@ impl Resolver {
     }
 
     /// The kernel has dropped an entry, so it does not look after it any more.
-    pub(crate) fn forget(&mut self, interface: u32, address: Ipv4Addr) {
+    pub(crate) fn forget(&mut self, interface: u32, address: IpAddr) {
         self.managed.remove(&(interface, address));
     }
 
     /// Has the kernel keep these gateways resolved all the time (NTF_EXT_MANAGED). A kernel before 5.16 does not know that
     /// and resolves them when a packet asks for it.
-    pub(crate) async fn keep_resolved(&mut self, gateways: &BTreeSet<(u32, Ipv4Addr)>) {
+    pub(crate) async fn keep_resolved(&mut self, gateways: &BTreeSet<(u32, IpAddr)>) {
         self.managed.retain(|gateway| gateways.contains(gateway));
         for (interface, address) in gateways {
             if !self.managed.insert((*interface, *address)) {
@@ -167,7 +191,7 @@ impl Resolver {
     }
 
     /// Has the kernel resolve a neighbour now, as if it had a packet for it; at most once a second each.
-    pub(crate) async fn resolve(&mut self, interface: u32, address: Ipv4Addr) {
+    pub(crate) async fn resolve(&mut self, interface: u32, address: IpAddr) {
         let now = Instant::now();
         let recent = |asked: &Instant| now.duration_since(*asked) < RESOLVE_INTERVAL;
         let key = (interface, address);
@@ -189,12 +213,12 @@ impl Resolver {
     async fn request(
         &self,
         interface: u32,
-        address: Ipv4Addr,
+        address: IpAddr,
         attribute: Option<NeighbourAttribute>,
     ) -> Result<(), Error> {
         let neighbours = self.handle.neighbours();
         let mut request = neighbours
-            .add(interface, IpAddr::V4(address))
+            .add(interface, address)
             .state(NeighbourState::None)
             .replace();
         match attribute {

@@ -1,14 +1,15 @@
 //! What REST shows. Field names are the interface; times are Unix milliseconds, ages milliseconds, bytes IP bytes.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bng_aaa::PortBlock;
 use bng_pppoe::SessionInfo;
+use bng_pppoe::codec::nd::link_local;
 use bng_shm::StatsCopy;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::policy_view::{PolicyView, filter_name, policy_name};
+use crate::policy_view::PolicyView;
 use crate::publish::{Clock, table_vlans};
 use crate::sessions::{Ended, Live, state_name};
 use crate::settings::Settings;
@@ -81,12 +82,14 @@ pub struct SessionView {
     /// Address of the subscriber, once granted.
     #[schema(value_type = Option<String>)]
     pub framed_ip: Option<Ipv4Addr>,
+    /// The session's /64, once granted.
+    pub ipv6_prefix: Option<String>,
+    /// Prefix delegated to the subscriber, once granted.
+    pub delegated_prefix: Option<String>,
     /// Port block, if the subscriber is translated.
     pub nat: Option<NatBlockView>,
-    /// Name of its policy; none before authentication, or if no policy of the configuration says the same.
-    pub policy: Option<String>,
-    /// Name of its filter.
-    pub filter: Option<String>,
+    /// What it may do; none before authentication.
+    pub policy: Option<PolicyView>,
     /// Index of the worker that owns the session.
     pub worker: u8,
     /// When it started.
@@ -105,6 +108,8 @@ pub struct NegotiatedView {
     pub lcp: &'static str,
     /// IPCP automaton state.
     pub ipcp: &'static str,
+    /// IPv6CP automaton state.
+    pub ipv6cp: &'static str,
     /// Authentication protocol.
     pub auth_protocol: &'static str,
     /// Largest PPP payload we take, bytes.
@@ -118,6 +123,12 @@ pub struct NegotiatedView {
     /// Our address on the session.
     #[schema(value_type = Option<String>)]
     pub gateway_ip: Option<Ipv4Addr>,
+    /// Our link-local address, while IPv6CP is Opened.
+    #[schema(value_type = Option<String>)]
+    pub gateway_ipv6: Option<Ipv6Addr>,
+    /// The subscriber's link-local address, while IPv6CP is Opened.
+    #[schema(value_type = Option<String>)]
+    pub peer_ipv6: Option<Ipv6Addr>,
     /// DNS servers given.
     #[schema(value_type = Vec<String>)]
     pub dns: Vec<Ipv4Addr>,
@@ -143,8 +154,6 @@ pub struct SessionDetail {
     pub remote_id: String,
     /// Service-Name the client asked for.
     pub service_name: String,
-    /// What its policy says; none before authentication.
-    pub rules: Option<PolicyView>,
     /// Name of the address pool.
     pub pool: Option<String>,
     /// Accounting id, unique over restarts.
@@ -225,6 +234,7 @@ impl SessionView {
     #[must_use]
     pub fn new(settings: &Settings, live: &Live, stats: &StatsCopy) -> Self {
         let vlans = table_vlans(&live.vlans);
+        let prefixes = live.holding.and_then(|holding| holding.prefixes);
         Self {
             id: session_id(settings, live),
             port: settings.access_name(live.session.port.0).to_owned(),
@@ -235,9 +245,11 @@ impl SessionView {
             s_vlan: vlans.s_vlan,
             c_vlan: vlans.c_vlan,
             framed_ip: live.framed_ip(),
+            ipv6_prefix: prefixes.map(|prefixes| prefixes.on_link.to_string()),
+            delegated_prefix: (prefixes.and_then(|prefixes| prefixes.delegated))
+                .map(|prefix| prefix.to_string()),
             nat: nat(live),
-            policy: policy_name(settings, live),
-            filter: filter_name(settings, live),
+            policy: PolicyView::of(settings, live),
             worker: live.owner,
             started_unix_ms: live.started_unix_ms,
             traffic: stats.into(),
@@ -255,12 +267,15 @@ impl NegotiatedView {
             phase: info.phase.name(),
             lcp: info.lcp.name(),
             ipcp: info.ipcp.name(),
+            ipv6cp: info.ipv6cp.name(),
             auth_protocol: "pap",
             our_mru: info.our_mru,
             peer_mru: info.peer_mru,
             our_magic: info.our_magic,
             peer_magic: info.peer_magic,
             gateway_ip: info.gateway_ip,
+            gateway_ipv6: info.interface_ids.map(|ids| link_local(ids.ours)),
+            peer_ipv6: info.interface_ids.map(|ids| link_local(ids.peer)),
             dns: info.dns.into_iter().flatten().collect(),
             echo_missed: info.echo_missed,
             last_heard_ms_ago: info.last_heard.map(ago),
@@ -288,7 +303,6 @@ impl SessionDetail {
             circuit_id: text(&live.circuit_id),
             remote_id: text(&live.remote_id),
             service_name: info.map_or_else(String::new, |info| text(info.service_name)),
-            rules: PolicyView::of(settings, live),
             pool: pool.map(|pool| pool.name.clone()),
             accounting_id: live.record.as_ref().map(|r| r.grant.accounting_id),
             generation: live.generation,

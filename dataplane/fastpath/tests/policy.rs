@@ -215,6 +215,40 @@ fn a_policer_lets_the_burst_pass_then_the_committed_rate_and_counts_only_that() 
 }
 
 #[test]
+fn a_faster_rate_holds_at_once_whatever_the_slower_one_had_taken() {
+    let rate = |kbps, burst_bytes| Policy {
+        up: Some(Rate { kbps, burst_bytes }),
+        ..Policy::default()
+    };
+    // A burst that takes a minute and a half at the slow rate.
+    let (mut world, session) = world(&rate(1, 12_000), true);
+    let packet = udp((ROUTED, 1), (World::HOST, 1), &[0; 972]);
+    let passed = |world: &mut World| {
+        let sent = (0..30).filter(|_| up(world, &session, &packet).0 == OUT);
+        sent.count()
+    };
+    assert_eq!(passed(&mut world), 12);
+    let fast = PolicyId(3);
+    let faster = rate(8_000, 5_000);
+    world.publisher.write_policy(fast, Some(&faster)).unwrap();
+    world.update(
+        SLOT,
+        Session {
+            policy: fast,
+            ..session
+        },
+    );
+    assert_eq!(passed(&mut world), 0, "the burst is used up");
+    world.pass(1, 1);
+    assert_eq!(passed(&mut world), 1);
+    world.pass(100, 1);
+    assert_eq!(passed(&mut world), 5);
+    // And a slower one from there on.
+    world.update(SLOT, session);
+    assert_eq!(passed(&mut world), 11);
+}
+
+#[test]
 fn policers_meter_echoes_to_the_gateway_and_packets_sent_in_fragments() {
     let rate = Some(Rate {
         kbps: 1,

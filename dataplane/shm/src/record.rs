@@ -21,11 +21,19 @@ pub struct Record {
     pub opened_unix_ms: u64,
     /// Accounting id: unique over restarts.
     pub accounting_id: u64,
+    /// Our IPv6 interface identifier; 0 while IPv6CP is not open.
+    pub our_interface_id: u64,
+    /// The subscriber's IPv6 interface identifier; 0 while IPv6CP is not open.
+    pub peer_interface_id: u64,
+    /// Upper half of the session's /64, 0 for none; held also while IPv6CP is not open.
+    pub prefix: u64,
+    /// Upper half of the delegated prefix, 0 for none.
+    pub delegated: u64,
     /// Our LCP magic number.
     pub our_magic: u32,
     /// The peer's LCP magic number, 0 if it has none.
     pub peer_magic: u32,
-    /// Address given by IPCP, as an integer in host order.
+    /// Address given by IPCP, as an integer in host order; held also while IPCP is not open.
     pub framed_ip: u32,
     /// Our address on the session.
     pub gateway_ip: u32,
@@ -35,6 +43,8 @@ pub struct Record {
     pub session_timeout_s: u32,
     /// Idle-Timeout in seconds, 0 for none.
     pub idle_timeout_s: u32,
+    /// Public address of the port block, 0 for none; held also while IPCP is not open.
+    pub nat_address: u32,
     /// MRU the peer asked for: the largest PPP payload we may send, bytes.
     pub peer_mru: u16,
     /// MRU we asked for, bytes.
@@ -45,6 +55,12 @@ pub struct Record {
     pub max_payload: u16,
     /// Index of the address pool in the configuration's list, 0xffff for none.
     pub pool: u16,
+    /// First port of the port block.
+    pub nat_first_port: u16,
+    /// Ports in the port block.
+    pub nat_size: u16,
+    /// Dense index of the port block's address.
+    pub nat_index: u16,
     /// The next LCP, IPCP and echo identifiers.
     pub identifiers: [u8; 4],
     /// Lengths of the names below.
@@ -53,10 +69,12 @@ pub struct Record {
     pub circuit_id_len: u8,
     /// See `user_len`.
     pub remote_id_len: u8,
+    /// Length of the delegated prefix.
+    pub delegated_length: u8,
+    /// Bit 0: IPCP is open. Bit 1: IPv6CP is open.
+    pub open: u8,
     /// 1 when an operator has given the session another policy than the configuration; the entry names it.
     pub policy_by_operator: u8,
-    /// Zero.
-    pub reserved: [u8; 2],
     /// Authenticated name.
     pub user: [u8; NAME_MAX],
     /// Agent-Circuit-Id.
@@ -67,8 +85,11 @@ pub struct Record {
     /// change with the configuration.
     pub filter_tag: [u8; 4],
     /// Space for later versions of the contract.
-    pub spare: [u8; 3],
+    pub spare: [u8; 1],
 }
+
+// The bytes left of a record's last cache line, so that sessions do not share one.
+const _: () = assert!(size_of::<Record>() == 504);
 
 const RECORD_WORDS: usize = size_of::<Record>().div_ceil(8);
 

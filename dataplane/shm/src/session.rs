@@ -453,18 +453,22 @@ impl SessionStats {
     }
 
     /// Meters `ns` worth of bytes (see [`Meter::ns`]) at `now_ns`; false when they exceed the committed burst, and then
-    /// nothing is taken. Owner only. A clock that went backwards (a new worker after a reboot of nothing but the
-    /// process keeps CLOCK_MONOTONIC) would only lengthen the wait by the difference.
+    /// nothing is taken. Owner only.
+    ///
+    /// What was taken under another meter, or before the clock went back, counts for no more than this meter's burst: a
+    /// subscriber that gets a faster rate has it at once.
     #[inline(always)]
     pub(crate) fn conforms(&self, which: Policed, meter: Meter, ns: u64, now_ns: u64) -> bool {
-        let arrival = &self.arrivals[which as usize];
-        // Not limited: a meter without cost takes no time, and its burst is 0 too.
-        let from = arrival.load(Ordering::Relaxed).max(now_ns);
-        let next = from.saturating_add(ns);
-        let conforms = next - now_ns <= meter.burst_ns || meter.cost == 0;
-        if conforms {
-            arrival.store(next, Ordering::Relaxed);
+        if meter.cost == 0 {
+            return true;
         }
+        let arrival = &self.arrivals[which as usize];
+        // No clock runs and no meter takes so long that these overflow.
+        let limit = now_ns.wrapping_add(meter.burst_ns);
+        let from = arrival.load(Ordering::Relaxed).min(limit).max(now_ns);
+        let next = from.wrapping_add(ns);
+        let conforms = next <= limit;
+        arrival.store(if conforms { next } else { from }, Ordering::Relaxed);
         conforms
     }
 
@@ -530,6 +534,51 @@ mod tests {
                 policy: PolicyId(policy), ipv6_prefix: prefix.map(from_high),
                 delegated: delegated.map(|(prefix, length)| Delegated { prefix: from_high(prefix), length }),
             }
+        }
+    }
+
+    fn no_stats() -> SessionStats {
+        let zero = || AtomicU64::new(0);
+        SessionStats {
+            up_packets: zero(),
+            up_bytes: zero(),
+            down_packets: zero(),
+            down_bytes: zero(),
+            last_up_ms: zero(),
+            arrivals: [zero(), zero(), zero()],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn in_no_time_does_more_conform_than_the_burst_and_the_rate_allow(
+            before in (1u64..1 << 40, any::<u32>()), cost in 1u64..1 << 40, burst_ns in 0u64..100_000_000,
+            packets in prop::collection::vec((0u64..5_000_000, 20u64..1_500), 1..40),
+        ) {
+            let stats = no_stats();
+            let mut now = 1_000_000_000;
+            // What another meter has taken must not count for more, nor for less than nothing.
+            let other = Meter { cost: before.0, burst_ns: before.1.into() };
+            stats.conforms(Policed::Up, other, other.ns(1_500), now);
+            let meter = Meter { cost, burst_ns };
+            let mut passed = Vec::new();
+            for (gap, bytes) in packets {
+                now += gap;
+                if stats.conforms(Policed::Up, meter, meter.ns(bytes), now) {
+                    passed.push((now, meter.ns(bytes)));
+                }
+            }
+            for (at, (first, _)) in passed.iter().enumerate() {
+                let mut taken = 0;
+                for (time, ns) in &passed[at..] {
+                    taken += ns;
+                    prop_assert!(taken <= burst_ns + (time - first));
+                }
+            }
+            // After a burst's time without traffic all of the burst is there again.
+            now += burst_ns;
+            prop_assert!(stats.conforms(Policed::Up, meter, burst_ns, now));
+            prop_assert!(!stats.conforms(Policed::Up, meter, 1, now));
         }
     }
 

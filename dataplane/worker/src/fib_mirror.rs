@@ -159,7 +159,7 @@ pub struct FibMirrors {
     v6: FibMirror<Route6>,
 }
 
-/// Versions that are in the FIBs since a call of [`FibMirrors::refresh`].
+/// Versions that all workers look up in since a call of [`FibMirrors::refresh`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
     /// Of the IPv4 routes, if it is another one.
@@ -197,7 +197,7 @@ impl FibMirrors {
         }
     }
 
-    /// Routes that workers find, IPv4 and IPv6.
+    /// Routes that workers find or will find when they go over, IPv4 and IPv6.
     #[must_use]
     pub fn len(&self) -> [usize; 2] {
         [self.v4.live.routes.len(), self.v6.live.routes.len()]
@@ -276,6 +276,8 @@ struct FibMirror<R: Mirrored> {
     left: Option<Arc<Generation<R::Family>>>,
     update: Option<Update<R>>,
     version: u64,
+    /// The version workers are going over to, until the last has.
+    entered: Option<u64>,
     /// Whether `other` lacks what `live` has.
     behind: bool,
     refused: u32,
@@ -351,6 +353,7 @@ impl<R: Mirrored> FibMirror<R> {
             left: None,
             update: None,
             version: 0,
+            entered: None,
             behind: false,
             refused: 0,
         })
@@ -361,11 +364,29 @@ impl<R: Mirrored> FibMirror<R> {
     }
 
     fn is_settled(&self) -> bool {
-        !self.behind && self.update.is_none()
+        !self.behind && self.update.is_none() && self.left.is_none()
     }
 
-    /// Does a part of what is to be done; the new version, once workers find it.
+    /// Does a part of what is to be done; the new version, once all workers look up in it.
     fn refresh(&mut self, reader: &Reader) -> Option<u64> {
+        self.look_for_leavers();
+        if self.left.is_none() {
+            self.work(reader);
+            self.look_for_leavers();
+        }
+        if self.left.is_some() {
+            return None;
+        }
+        self.entered.take()
+    }
+
+    /// Whether the last worker has left the other FIB: what it looked up there happened before, then.
+    fn look_for_leavers(&mut self) {
+        self.left.take_if(|left| Arc::get_mut(left).is_some());
+    }
+
+    /// Brings the FIB that nobody looks at nearer to what is wanted. Nothing to do: `None`.
+    fn work(&mut self, reader: &Reader) -> Option<()> {
         if self.update.is_none() {
             self.update = self.begin(reader);
         }
@@ -394,20 +415,15 @@ impl<R: Mirrored> FibMirror<R> {
                 update.example = Some(error);
             }
         }
-        if update.done < update.changes.len() {
-            return None;
+        if update.done == update.changes.len() {
+            let update = self.update.take()?;
+            self.finish(update);
         }
-        let update = self.update.take()?;
-        self.finish(update)
+        Some(())
     }
 
-    /// What is to be done next, if the FIB nobody looks at is really that.
-    fn begin(&mut self, reader: &Reader) -> Option<Update<R>> {
-        if let Some(left) = &mut self.left {
-            // The last worker has left it: what it looked up there happened before.
-            Arc::get_mut(left)?;
-            self.left = None;
-        }
+    /// What is to be done next.
+    fn begin(&self, reader: &Reader) -> Option<Update<R>> {
         let mut routes = Vec::new();
         let version = R::refresh(reader, self.version, &mut routes);
         let wanted = if version.is_some() {
@@ -434,7 +450,7 @@ impl<R: Mirrored> FibMirror<R> {
         })
     }
 
-    fn finish(&mut self, update: Update<R>) -> Option<u64> {
+    fn finish(&mut self, update: Update<R>) {
         let Update {
             mut wanted,
             mut refused,
@@ -463,7 +479,7 @@ impl<R: Mirrored> FibMirror<R> {
         }
         let Some(version) = version else {
             self.behind = false;
-            return None;
+            return;
         };
         self.refused = u32::try_from(refused.len()).unwrap_or(u32::MAX);
         let next = Arc::new(Generation {
@@ -476,6 +492,6 @@ impl<R: Mirrored> FibMirror<R> {
         std::mem::swap(&mut self.live, &mut self.other);
         self.behind = true;
         self.version = version;
-        Some(version)
+        self.entered = Some(version);
     }
 }

@@ -106,14 +106,16 @@ fn published_routes_are_looked_up_and_withdrawn_ones_are_not() {
             route6("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 128, 9),
         ])
         .unwrap();
-    let applied = mirrors.refresh(&reader);
-    assert!(applied.v4.is_some() && applied.v6.is_some());
-    assert_eq!(mirrors.len(), [3, 3]);
     assert_eq!(
-        lookup(&fib, [198, 51, 100, 1]),
-        0,
+        mirrors.refresh(&reader),
+        NOTHING,
         "the worker has not gone over yet"
     );
+    assert_eq!(mirrors.len(), [3, 3]);
+    assert_eq!(lookup(&fib, [198, 51, 100, 1]), 0);
+    fib.follow();
+    let applied = mirrors.refresh(&reader);
+    assert!(applied.v4.is_some() && applied.v6.is_some());
     for round in 0..2 {
         settle(&mut mirrors, &mut fib, &reader);
         assert_eq!(lookup(&fib, [192, 0, 2, 80]), 1);
@@ -154,7 +156,7 @@ fn the_fib_in_use_is_not_touched_and_the_next_version_waits_for_the_last_worker(
     control
         .publish_routes(&[route([10, 0, 0, 0], 8, 1)])
         .unwrap();
-    assert!(mirrors.refresh(&reader).v4.is_some());
+    assert_eq!(mirrors.refresh(&reader).v4, None);
     fast.follow();
     assert_eq!(lookup(&fast, [10, 0, 0, 1]), 1);
     control
@@ -169,9 +171,16 @@ fn the_fib_in_use_is_not_touched_and_the_next_version_waits_for_the_last_worker(
         assert_eq!(lookup(&slow, [10, 0, 0, 1]), 0);
     }
     slow.follow();
-    assert!(mirrors.refresh(&reader).v4.is_some());
     assert_eq!(lookup(&slow, [10, 0, 0, 1]), 1);
+    assert_eq!(
+        mirrors.refresh(&reader).v4,
+        None,
+        "the second version waits for both"
+    );
     slow.follow();
+    assert_eq!(mirrors.refresh(&reader).v4, None);
+    fast.follow();
+    assert!(mirrors.refresh(&reader).v4.is_some());
     assert_eq!(lookup(&slow, [10, 0, 0, 1]), 2);
 }
 
@@ -222,7 +231,7 @@ fn a_look_up_never_meets_another_prefixs_next_hop() {
             .collect()
     };
     control.publish_routes(&routes(false)).unwrap();
-    assert!(mirrors.refresh(&reader).v4.is_some());
+    assert_eq!(mirrors.refresh(&reader), NOTHING);
     let versions = std::thread::scope(|scope| {
         let workers: Vec<_> = fibs
             .into_iter()
@@ -329,7 +338,7 @@ fn a_full_table_comes_and_changes_while_a_worker_looks_up() {
             }
             (bursts, longest, seen)
         });
-        let mut step = |what: &str, mirrors: &mut FibMirrors| {
+        let step = |what: &str, mirrors: &mut FibMirrors| {
             let started = Instant::now();
             let mut longest = Duration::ZERO;
             let mut found = None;

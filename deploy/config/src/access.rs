@@ -113,8 +113,8 @@ pub struct Auth {
     pub users: Vec<User>,
     /// A file of its own with a list like `users`. A relative path starts at the configuration file's directory. Default none.
     pub users_file: Option<PathBuf>,
-    /// Policy of users that neither have one themselves nor by their VLAN. Default none: no limits, no filter, source check
-    /// and MSS clamping on.
+    /// Policy of users that neither have one themselves nor by their VLAN. Default none: the policy
+    /// called [`crate::DEFAULT_POLICY`].
     pub default_policy: Option<String>,
 }
 

@@ -1,11 +1,11 @@
 //! `pools` and `nat`: the addresses subscribers get and the ones the internet sees.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Deserializer};
 
-/// One entry of `pools`: IPv4 addresses for subscribers.
+/// One entry of `pools`: IPv4 addresses for subscribers, and their IPv6 prefixes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddressPool {
@@ -19,6 +19,9 @@ pub struct AddressPool {
     /// DNS servers given by IPCP (RFC 1877), 0 to 2, default none.
     #[serde(default)]
     pub dns: Vec<Ipv4Addr>,
+    /// IPv6 for these subscribers. Default none: they get IPv4 alone.
+    #[serde(default)]
+    pub ipv6: Option<PoolIpv6>,
     /// Name of the NAT pool that translates these subscribers. Default none: the addresses are routed as they are.
     #[serde(default)]
     pub nat: Option<String>,
@@ -53,6 +56,51 @@ impl AddressPool {
     /// Whether the address belongs to one of the ranges.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         self.ranges.iter().any(|range| range.contains(&address))
+    }
+}
+
+/// Section `pools[].ipv6`: one /64 for each session, and one delegated prefix.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolIpv6 {
+    /// Prefixes cut into /64s, one advertised on each session (RFC 4861). At least one, each of length 64 or less.
+    pub prefixes: Vec<Ipv6Net>,
+    /// Prefixes cut into those delegated to subscribers (RFC 8415), default none. Each no longer than `delegated_length`.
+    #[serde(default)]
+    pub delegated: Vec<Ipv6Net>,
+    /// Length of a delegated prefix, 32 to 64 bits, default 56.
+    #[serde(default = "default_delegated_length")]
+    pub delegated_length: u8,
+    /// DNS servers advertised on the sessions (RFC 8106), 0 to 2, default none.
+    #[serde(default)]
+    pub dns: Vec<Ipv6Addr>,
+}
+
+fn default_delegated_length() -> u8 {
+    56
+}
+
+impl PoolIpv6 {
+    /// All prefixes to cut, with the length they are cut to: on-link ones first, each kind in file order.
+    pub fn ranges(&self) -> impl Iterator<Item = (Ipv6Net, u8)> {
+        let on_link = self.prefixes.iter().map(|range| (*range, 64));
+        let delegated = self.delegated.iter();
+        on_link.chain(delegated.map(|range| (*range, self.delegated_length)))
+    }
+
+    /// How many prefixes all ranges are cut into; `u64::MAX` stands for more.
+    pub fn prefix_count(&self) -> u64 {
+        self.ranges()
+            .map(|(range, length)| prefixes_in(&range, length))
+            .fold(0, u64::saturating_add)
+    }
+}
+
+/// Prefixes of length `length` in a range; `u64::MAX` stands for more, 0 for a range that is longer.
+pub(crate) fn prefixes_in(range: &Ipv6Net, length: u8) -> u64 {
+    match length.checked_sub(range.prefix_len()) {
+        Some(bits) => 1u64.checked_shl(bits.into()).unwrap_or(u64::MAX),
+        None => 0,
     }
 }
 

@@ -5,6 +5,7 @@ mod policies;
 mod vlans;
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
@@ -177,12 +178,15 @@ impl Checker<'_> {
             for (entry, route) in port.routes.iter().enumerate() {
                 let key = format!("{key}.routes[{entry}]");
                 self.prefix_start(&format!("{key}.to"), route.to)?;
-                if !port
-                    .addresses
-                    .iter()
-                    .any(|network| network.contains(&route.via))
-                {
-                    return self.fail(&format!("{key}.via"), Problem::NotOnLink { via: route.via });
+                let via = route.via;
+                if let (IpNet::V6(_), IpAddr::V4(_)) = (route.to, via) {
+                    let to = route.to;
+                    return self.fail(&format!("{key}.via"), Problem::NextHopFamily { to, via });
+                }
+                let is_link_local = matches!(via, IpAddr::V6(via) if via.is_unicast_link_local());
+                let is_on_link = port.addresses.iter().any(|network| network.contains(&via));
+                if !is_link_local && !is_on_link {
+                    return self.fail(&format!("{key}.via"), Problem::NotOnLink { via });
                 }
             }
         }

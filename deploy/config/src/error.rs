@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv6Net};
 use thiserror::Error;
 
 use crate::ports::PortRole;
@@ -228,7 +228,7 @@ pub enum Problem {
     )]
     NotOnLink {
         /// The next hop.
-        via: std::net::Ipv4Addr,
+        via: std::net::IpAddr,
     },
     /// A prefix whose address has bits after the prefix length.
     #[error("{found} is not the start of its prefix; write {network}")]
@@ -240,16 +240,16 @@ pub enum Problem {
     },
     /// An address no host can have.
     #[error("{0} is not a unicast address; choose one that a host can have")]
-    NotUnicast(std::net::Ipv4Addr),
+    NotUnicast(std::net::IpAddr),
     /// Two ranges that share addresses, or an address inside a range that is not its own.
     #[error(
         "{range} overlaps {other_range} of {other} (line {other_line}); give each its own addresses"
     )]
     Overlap {
         /// The range or address found second.
-        range: Ipv4Net,
+        range: IpNet,
         /// The one it collides with.
-        other_range: Ipv4Net,
+        other_range: IpNet,
         /// Its key.
         other: String,
         /// Its line.
@@ -264,6 +264,34 @@ pub enum Problem {
         name: String,
         /// The names that exist.
         known: Vec<String>,
+    },
+    /// A next hop of IPv4 for an IPv6 destination.
+    #[error("{via} is an IPv4 address and {to} an IPv6 prefix; write an IPv6 next hop")]
+    NextHopFamily {
+        /// The destination.
+        to: IpNet,
+        /// The next hop.
+        via: std::net::IpAddr,
+    },
+    /// An IPv6 range longer than the prefixes it is to be cut into.
+    #[error("{range} holds no /{length}; write a prefix of length {length} or less")]
+    NoPrefix {
+        /// The range.
+        range: Ipv6Net,
+        /// Length of the prefixes given out.
+        length: u8,
+    },
+    /// More IPv6 prefixes than the tables hold.
+    #[error(
+        "{range} is cut into {count} prefixes, all pools together may have {limit}; use a smaller range"
+    )]
+    TooManyPrefixes {
+        /// The range that is too much.
+        range: Ipv6Net,
+        /// Prefixes in it; `u64::MAX` stands for more.
+        count: u64,
+        /// Prefixes supported.
+        limit: u64,
     },
     /// An address pool with nothing to hand out.
     #[error(

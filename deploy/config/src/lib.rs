@@ -22,9 +22,11 @@ mod vlans;
 use std::path::Path;
 
 pub use access::{Auth, AuthProtocol, Echo, Lcp, Pppoe, User};
-pub use address_plan::{AddressPool, Nat, NatPool, NatTimers};
+pub use address_plan::{AddressPool, Nat, NatPool, NatTimers, PoolIpv6};
 pub use error::{ConfigError, Position, Problem};
-pub use policies::{Filter, FilterAction, FilterRule, Network, Policy, Ports, Protocol, Rate};
+pub use policies::{
+    DEFAULT_POLICY, Filter, FilterAction, FilterRule, Network, Policy, Ports, Protocol, Rate,
+};
 pub use ports::{
     Dataplane, Eal, MBUF_CACHE, OuterTpid, Port, PortRole, RING_FRAMES, Route, RouteCapacity,
 };
@@ -134,13 +136,16 @@ impl Config {
             .flat_map(|pool| &pool.ranges)
             .map(address_plan::size)
             .sum();
+        let prefixes = (self.pools.iter().filter_map(|pool| pool.ipv6.as_ref()))
+            .map(PoolIpv6::prefix_count)
+            .fold(0, u64::saturating_add);
         TableCounts {
             access_ports: u32::from(self.access_port_count()),
             ports: count(self.dataplane.ports.len()),
             workers: count(self.dataplane.workers.len()),
             nat_addresses: self.nat.address_count(),
             routed_addresses: u32::try_from(addresses).unwrap_or(u32::MAX),
-            prefixes: 0,
+            prefixes: u32::try_from(prefixes).unwrap_or(u32::MAX),
             routes: self.dataplane.routes.ipv4,
             routes6: self.dataplane.routes.ipv6,
         }

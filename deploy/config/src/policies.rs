@@ -5,6 +5,10 @@ use serde::{Deserialize, Deserializer};
 
 use crate::text::{decimal, from_text};
 
+/// Name of the policy of sessions that have no other. Without an entry of this name it limits nothing, has no filter, and has
+/// source check and MSS clamping on.
+pub const DEFAULT_POLICY: &str = "default";
+
 /// One entry of `policies`: what a session may do, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,9 +1,9 @@
 //! `dataplane`: cores, memory and ports.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use ipnet::Ipv4Net;
-use serde::{Deserialize, Deserializer};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::Deserialize;
 
 use crate::vlans::VlanEntry;
 
@@ -118,7 +118,7 @@ impl Default for Eal {
 pub enum PortRole {
     /// Faces the subscribers: PPPoE over 0, 1 or 2 VLAN tags.
     Access,
-    /// Faces the core routers: plain IPv4, has a kernel TAP twin.
+    /// Faces the core routers: plain IP, has a kernel TAP twin.
     Core,
 }
 
@@ -176,7 +176,7 @@ pub struct Port {
     pub tx_descriptors: u16,
     /// Addresses with prefix length `bng-controlplane` puts on the TAP twin. Core ports only, default none. Host bits are kept.
     #[serde(default)]
-    pub addresses: Vec<Ipv4Net>,
+    pub addresses: Vec<IpNet>,
     /// Routes `bng-controlplane` puts on the TAP twin. Core ports only, default none.
     #[serde(default)]
     pub routes: Vec<Route>,
@@ -215,19 +215,33 @@ fn default_descriptors() -> u16 {
 
 /// One entry of `routes` of a core port.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "RouteEntry")]
 pub struct Route {
-    /// Destination prefix; the word `default` in the file is 0.0.0.0/0.
-    #[serde(deserialize_with = "destination")]
-    pub to: Ipv4Net,
-    /// Next hop, on link in one of the port's `addresses`.
-    pub via: Ipv4Addr,
+    /// Destination prefix; the word `default` in the file is everything of the next hop's family.
+    pub to: IpNet,
+    /// Next hop: link-local, or on link in one of the port's `addresses`. An IPv4 destination may have an IPv6 next hop
+    /// (RFC 8950), not the other way round.
+    pub via: IpAddr,
 }
 
-fn destination<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ipv4Net, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    if text == "default" {
-        return Ok(Ipv4Net::default());
+/// A route as the file has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RouteEntry {
+    to: String,
+    via: IpAddr,
+}
+
+impl TryFrom<RouteEntry> for Route {
+    type Error = ipnet::AddrParseError;
+
+    fn try_from(entry: RouteEntry) -> Result<Self, Self::Error> {
+        let to = match (entry.to.as_str(), entry.via) {
+            ("default", IpAddr::V4(_)) => Ipv4Net::default().into(),
+            ("default", IpAddr::V6(_)) => Ipv6Net::default().into(),
+            (text, _) => text.parse()?,
+        };
+        let via = entry.via;
+        Ok(Self { to, via })
     }
-    text.parse().map_err(serde::de::Error::custom)
 }

@@ -1,8 +1,8 @@
 //! Reads a document against the schema into a value the structs are made from.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv6Net};
 use serde_yaml::{Mapping, Value};
 
 use crate::address_plan::parse_prefix;
@@ -191,13 +191,16 @@ fn scalar(kind: &Kind, text: &str, plain: bool) -> Option<Value> {
             keep((1..=*max).contains(&text.len()) && text.chars().all(fits))
         }
         Kind::Address => keep(text.parse::<Ipv4Addr>().is_ok()),
+        Kind::Address6 => keep(text.parse::<Ipv6Addr>().is_ok()),
+        Kind::AnyAddress => keep(text.parse::<IpAddr>().is_ok()),
+        Kind::Prefix6 => keep(text.parse::<Ipv6Net>().is_ok()),
         Kind::Network => keep(Network::parse(text).is_some()),
         Kind::Vlan => keep(VlanIds::parse(text).is_some()),
         Kind::Ports => keep(Ports::parse(text).is_some()),
         Kind::Protocol => keep(Protocol::parse(text).is_some()),
         Kind::Range => keep(parse_prefix(text).is_some()),
-        Kind::Destination => keep(text == "default" || text.parse::<Ipv4Net>().is_ok()),
-        Kind::Interface => keep(text.parse::<Ipv4Net>().is_ok()),
+        Kind::Destination => keep(text == "default" || text.parse::<IpNet>().is_ok()),
+        Kind::Interface => keep(text.parse::<IpNet>().is_ok()),
         Kind::Socket => keep(text.parse::<SocketAddr>().is_ok()),
         Kind::Path => keep(!text.is_empty()),
         Kind::AbsolutePath => keep(text.starts_with('/')),

@@ -36,7 +36,14 @@ pub(crate) enum Kind {
         max: usize,
         more: &'static str,
     },
+    /// IPv4 address.
     Address,
+    /// IPv6 address.
+    Address6,
+    /// Address of either family.
+    AnyAddress,
+    /// IPv6 prefix.
+    Prefix6,
     /// Prefix or address of either family.
     Network,
     /// VLAN id, range of them, or `any` or `none`.
@@ -180,7 +187,7 @@ const VLAN: &[Key] = &[
 
 const ROUTE: &[Key] = &[
     required("to", Kind::Destination),
-    required("via", Kind::Address),
+    required("via", Kind::AnyAddress),
 ];
 
 const COUNTER: Kind = whole(1, 100, "packets");
@@ -278,11 +285,19 @@ const RULES: Kind = list(
     32,
 );
 
+const POOL_IPV6: &[Key] = &[
+    required("prefixes", list(&Kind::Prefix6, 1, 32)),
+    optional("delegated", list(&Kind::Prefix6, 0, 32)),
+    optional("delegated_length", whole(32, 64, "bits")),
+    optional("dns", list(&Kind::Address6, 0, 2)),
+];
+
 const ADDRESS_POOL: &[Key] = &[
     required("name", NAME),
     required("ranges", list(&Kind::Range, 1, 256)),
     required("gateway", Kind::Address),
     optional("dns", list(&Kind::Address, 0, 2)),
+    optional("ipv6", Kind::Section(POOL_IPV6)),
     optional("nat", NAME),
 ];
 
@@ -326,6 +341,11 @@ impl Kind {
             Kind::Secret { max } => format!("text of at most {max} bytes, in quotes"),
             Kind::Name { max, more } => format!("1 to {max} of a-z 0-9 {more}"),
             Kind::Address => "an IPv4 address such as 192.0.2.1".to_owned(),
+            Kind::Address6 => "an IPv6 address such as 2001:db8::53".to_owned(),
+            Kind::AnyAddress => {
+                "an IPv4 or IPv6 address such as 192.0.2.1 or 2001:db8::1".to_owned()
+            }
+            Kind::Prefix6 => "an IPv6 prefix such as 2001:db8::/48".to_owned(),
             Kind::Network => {
                 "an IPv4 or IPv6 prefix or address such as 198.51.100.0/24 or 2001:db8::/32"
                     .to_owned()
@@ -336,8 +356,13 @@ impl Kind {
             Kind::Ports => "a port from 0 to 65535, or a range such as 137-139".to_owned(),
             Kind::Protocol => "tcp, udp, icmp, icmpv6 or a number from 0 to 255".to_owned(),
             Kind::Range => "an IPv4 prefix or address such as 198.51.100.0/24".to_owned(),
-            Kind::Destination => "an IPv4 prefix such as 198.51.100.0/24, or default".to_owned(),
-            Kind::Interface => "an IPv4 address with prefix length such as 192.0.2.2/30".to_owned(),
+            Kind::Destination => {
+                "an IPv4 or IPv6 prefix such as 198.51.100.0/24 or 2001:db8::/32, or default"
+                    .to_owned()
+            }
+            Kind::Interface => {
+                "an address with prefix length such as 192.0.2.2/30 or 2001:db8::2/64".to_owned()
+            }
             Kind::Socket => "an IP address and TCP port such as 127.0.0.1:8080".to_owned(),
             Kind::Path => "the path of a file".to_owned(),
             Kind::AbsolutePath => "a path that starts with /".to_owned(),

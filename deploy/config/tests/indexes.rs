@@ -147,3 +147,36 @@ fn policies_filters_and_pools_are_found_by_name_and_routes_are_counted() {
     let counts = config.table_counts();
     assert_eq!((counts.routes, counts.routes6), (2000, 1024));
 }
+
+#[test]
+fn ipv6_ranges_are_counted_in_prefixes_on_link_first() {
+    let text = TEXT.replace(
+        "gateway: 100.64.0.1 }\n  - { name: two",
+        "gateway: 100.64.0.1, ipv6: { prefixes: [2001:db8::/60], delegated: [2001:db8:1000::/48], delegated_length: 52 } }\n  - { name: two",
+    );
+    let config = Config::parse(text.as_bytes(), Path::new("t.yaml")).unwrap();
+    assert_eq!(config.table_counts().prefixes, 16 + 16);
+    let ipv6 = config.pools[0].ipv6.as_ref().unwrap();
+    let ranges: Vec<_> = ipv6
+        .ranges()
+        .map(|(range, length)| format!("{range} {length}"))
+        .collect();
+    assert_eq!(ranges, ["2001:db8::/60 64", "2001:db8:1000::/48 52"]);
+}
+
+#[test]
+fn the_default_route_has_the_family_of_its_next_hop() {
+    let text = TEXT.replace(
+        "role: core, device: a }",
+        "role: core, device: a, addresses: [192.0.2.2/30, 2001:db8::2/64], routes: [{ to: default, via: 192.0.2.1 }, { to: default, via: 2001:db8::1 }, { to: 198.51.100.0/24, via: fe80::1 }] }",
+    );
+    let config = Config::parse(text.as_bytes(), Path::new("t.yaml")).unwrap();
+    let routes = config.dataplane.ports[0].routes.iter();
+    let routes: Vec<_> = routes.map(|r| format!("{} via {}", r.to, r.via)).collect();
+    let expected = [
+        "0.0.0.0/0 via 192.0.2.1",
+        "::/0 via 2001:db8::1",
+        "198.51.100.0/24 via fe80::1",
+    ];
+    assert_eq!(routes, expected);
+}

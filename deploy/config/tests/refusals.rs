@@ -445,6 +445,12 @@ fn policies_and_filters_that_do_not_fit_together() {
 }
 
 #[test]
+fn the_default_policy_needs_no_entry() {
+    let text = format!("{GOOD}auth: {{ users: [{{ name: a, password: b, policy: default }}] }}\n");
+    Config::parse(text.as_bytes(), Path::new("bng.yaml")).unwrap();
+}
+
+#[test]
 fn filter_rules_that_fit_no_packet() {
     let rule = |rule: &str, expected: &str| {
         appended(
@@ -700,5 +706,48 @@ fn users_file_joins_the_users_and_is_named_in_its_errors() {
             .load(&missing, "")
             .unwrap_err()
             .starts_with("nobody.yaml: cannot be read")
+    );
+}
+
+#[test]
+fn ipv6_of_pools_and_ports() {
+    let pool = |ipv6: &str| format!("    gateway: 100.64.0.1\n    ipv6: {{ {ipv6} }}");
+    for (ipv6, expected) in [
+        (
+            "delegated_length: 56",
+            "bng.yaml:14:5: pools[0].ipv6: the key `prefixes` is missing; add it: a list of 1 to 32 entries",
+        ),
+        (
+            "prefixes: [2001:db8::1/48]",
+            "bng.yaml:14:24: pools[0].ipv6.prefixes[0]: 2001:db8::1/48 is not the start of its prefix; write 2001:db8::/48",
+        ),
+        (
+            "prefixes: [2001:db8::/65]",
+            "bng.yaml:14:24: pools[0].ipv6.prefixes[0]: 2001:db8::/65 holds no /64; write a prefix of length 64 or less",
+        ),
+        (
+            "prefixes: [fe80::/48]",
+            "bng.yaml:14:24: pools[0].ipv6.prefixes[0]: fe80:: is not a unicast address; choose one that a host can have",
+        ),
+        (
+            "prefixes: [2001:db8::/32]",
+            "bng.yaml:14:24: pools[0].ipv6.prefixes[0]: 2001:db8::/32 is cut into 4294967296 prefixes, all pools together may have 16777216; use a smaller range",
+        ),
+        (
+            "prefixes: [2001:db8::/48], delegated: [2001:db8:0:100::/56]",
+            "bng.yaml:14:52: pools[0].ipv6.delegated[0]: 2001:db8:0:100::/56 overlaps 2001:db8::/48 of pools[0].ipv6.prefixes[0] (line 14); give each its own addresses",
+        ),
+    ] {
+        changed("    gateway: 100.64.0.1", &pool(ipv6), expected);
+    }
+    changed(
+        "role: core",
+        "role: core\n      addresses: [192.0.2.2/30, 2001:db8::2/64]\n      routes: [{ to: 2001:db8:9::/48, via: 192.0.2.1 }]",
+        "bng.yaml:10:44: dataplane.ports[1].routes[0].via: 192.0.2.1 is an IPv4 address and 2001:db8:9::/48 an IPv6 prefix; write an IPv6 next hop",
+    );
+    changed(
+        "role: core",
+        "role: core\n      addresses: [2001:db8::2/64]\n      routes: [{ to: default, via: 2001:db8:1::1 }]",
+        "bng.yaml:10:36: dataplane.ports[1].routes[0].via: 2001:db8:1::1 is not in the network of any of this port's addresses; correct it or add an address to the port",
     );
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use bng_pppoe::codec::frame::{self, Body, Frame, LinkHeader};
 use bng_pppoe::codec::lcp::{code, option};
 use bng_pppoe::codec::tags::kind;
-use bng_pppoe::codec::{ControlPacket, Options, TagWriter, Tags, control, ipcp, pap};
+use bng_pppoe::codec::{ControlPacket, Options, TagWriter, Tags, control, ipcp, ipv6cp, pap};
 use bng_wire::pppoe::code as discovery;
 use bng_wire::pppoe::protocol;
 use bng_wire::{MacAddr, VlanStack};
@@ -30,6 +30,14 @@ pub(crate) struct Client {
     /// PADT received.
     pub(crate) over: bool,
     pub(crate) echoes: u32,
+    /// The interface identifier it asks for, if it speaks IPv6CP.
+    pub(crate) interface_id: Option<u64>,
+    /// Both ends have acknowledged IPv6CP.
+    pub(crate) ipv6_up: bool,
+    ipv6cp_acks: bool,
+    ipv6cp_acked: bool,
+    /// Router advertisements received.
+    pub(crate) advertised: u32,
     lcp_acked: bool,
     lcp_acks: bool,
     ipcp_acks: bool,
@@ -56,6 +64,11 @@ impl Client {
             terminated: false,
             over: false,
             echoes: 0,
+            interface_id: None,
+            ipv6_up: false,
+            ipv6cp_acks: false,
+            ipv6cp_acked: false,
+            advertised: 0,
             lcp_acked: false,
             lcp_acks: false,
             ipcp_acks: false,
@@ -82,6 +95,7 @@ impl Client {
         *self = Self {
             vlans: self.vlans,
             mac: self.mac,
+            interface_id: self.interface_id,
             ..Self::new(0, self.port, self.user, self.password)
         };
         let mut tags = TagWriter::new(100);
@@ -95,6 +109,20 @@ impl Client {
         let to = self.concentrator.unwrap();
         let built = frame::discovery(&self.link(to), discovery::PADT, self.session_id, &[]);
         self.out.push(built.unwrap());
+    }
+
+    /// Closes IPCP or IPv6CP.
+    pub(crate) fn close(&mut self, protocol: u16) {
+        match protocol {
+            protocol::IPCP => (self.up, self.ipcp_acks, self.ipcp_acked) = (false, false, false),
+            _ => (self.ipv6_up, self.ipv6cp_acks, self.ipv6cp_acked) = (false, false, false),
+        }
+        self.send(protocol, &control::write(code::TERMINATE_REQUEST, 5, &[]));
+    }
+
+    /// Asks for IPv4 again.
+    pub(crate) fn open_ipv4(&mut self) {
+        self.ask_for_address(self.address, self.dns);
     }
 
     fn send(&mut self, protocol: u16, packet: &[u8]) {
@@ -111,7 +139,8 @@ impl Client {
             self.ipcp_acks,
             self.ipcp_acked,
         ) = (false, false, false, false);
-        self.up = false;
+        (self.ipv6cp_acks, self.ipv6cp_acked) = (false, false);
+        (self.up, self.ipv6_up) = (false, false);
         let mut options = Vec::new();
         control::put_option(
             &mut options,
@@ -144,6 +173,11 @@ impl Client {
                 payload,
             } => {
                 assert_eq!(session_id, self.session_id);
+                if protocol == protocol::IPV6 {
+                    assert_eq!(payload[40], 134, "a router advertisement");
+                    self.advertised += 1;
+                    return;
+                }
                 self.session(protocol, ControlPacket::parse(payload).unwrap());
             }
         }
@@ -174,11 +208,12 @@ impl Client {
 
     fn session(&mut self, protocol: u16, packet: ControlPacket<'_>) {
         match (protocol, packet.code) {
-            (protocol::LCP | protocol::IPCP, code::CONFIGURE_REQUEST) => {
+            (protocol::LCP | protocol::IPCP | protocol::IPV6CP, code::CONFIGURE_REQUEST) => {
                 let ack = control::write(code::CONFIGURE_ACK, packet.id, packet.data);
                 self.send(protocol, &ack);
                 match protocol {
                     protocol::LCP => self.lcp_acks = true,
+                    protocol::IPV6CP => self.ipv6cp_acks = true,
                     _ => self.ipcp_acks = true,
                 }
             }
@@ -198,7 +233,18 @@ impl Client {
                     &control::write(code::TERMINATE_ACK, packet.id, &[]),
                 );
             }
-            (protocol::PAP, pap::code::AUTHENTICATE_ACK) => self.ask_for_address(None, None),
+            (protocol::PAP, pap::code::AUTHENTICATE_ACK) => {
+                self.ask_for_address(None, None);
+                if let Some(id) = self.interface_id {
+                    let mut options = Vec::new();
+                    let kind = ipv6cp::option::INTERFACE_IDENTIFIER;
+                    control::put_option(&mut options, kind, &id.to_be_bytes());
+                    let request = control::write(code::CONFIGURE_REQUEST, 3, &options);
+                    self.send(protocol::IPV6CP, &request);
+                }
+            }
+            (protocol::IPV6CP, code::CONFIGURE_ACK) => self.ipv6cp_acked = true,
+            (_, code::TERMINATE_ACK) => {}
             (protocol::PAP, pap::code::AUTHENTICATE_NAK) => {
                 let message = pap::parse_reply(packet.data).unwrap();
                 self.refused = Some(String::from_utf8(message.to_vec()).unwrap());
@@ -227,6 +273,7 @@ impl Client {
             }
         }
         self.up = self.ipcp_acks && self.ipcp_acked && !self.terminated;
+        self.ipv6_up = self.ipv6cp_acks && self.ipv6cp_acked && !self.terminated;
     }
 
     fn ask_for_address(&mut self, address: Option<Ipv4Addr>, dns: Option<Ipv4Addr>) {

@@ -262,7 +262,7 @@ fn workers_requests_reach_the_netlink_watcher_and_the_log() {
     assert!(worker.tell(Event::BlockExhausted { slot, generation }));
     worker.pay_bell();
     let wanted = world.resolved.as_mut().unwrap().blocking_recv().unwrap();
-    assert_eq!((wanted.port, wanted.address), (1, address));
+    assert_eq!((wanted.port, wanted.address), (1, address.into()));
     world.until("counted", &mut clients, |world, _| {
         world.counted("block_exhausted") == 1
     });

@@ -9,6 +9,7 @@
 mod adoption;
 mod client;
 mod dialing;
+mod ipv6;
 mod kernel_tables;
 mod policies;
 mod rest_interface;

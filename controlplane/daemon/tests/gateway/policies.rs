@@ -93,10 +93,10 @@ fn the_policy_is_the_user_s_else_the_vlan_s_else_the_default() {
     assert_eq!(mail.up[0].remote_ports, Some((25, 25)));
     assert!(filters.get(FilterId(0)).unwrap().drop_other_up);
 
-    let detail = world.session(&clients[0]).unwrap();
-    assert_eq!(detail.session.policy.as_deref(), Some("gold"));
-    assert_eq!(detail.session.filter.as_deref(), Some("mail"));
-    assert!(detail.rules.unwrap().published);
+    let shown = world.session(&clients[0]).unwrap().session.policy.unwrap();
+    assert_eq!(shown.name.as_deref(), Some("gold"));
+    assert_eq!(shown.rules.filter.as_deref(), Some("mail"));
+    assert!(shown.published && !shown.by_operator);
 
     // Places of policies that nobody has any more are taken back.
     let slots = clients.each_ref().map(|client| world.entry(client).policy);
@@ -116,17 +116,13 @@ fn without_a_word_of_policies_nothing_is_limited_and_sources_are_checked() {
     world.until("PADS", &mut clients, |_, clients| {
         clients[0].session_id != 0
     });
-    if world.entry(&clients[0]).state == SessionState::Negotiating && !clients[0].up {
-        let before = world.entry(&clients[0]).policy;
-        assert!(before == PolicyId(0) || world.policy(&clients[0]).is_some());
-    }
     world.until("up", &mut clients, |world, clients| {
         clients[0].up && world.entry(&clients[0]).state == SessionState::Forwarding
     });
     assert_eq!(world.policy(&clients[0]), Some(Policy::default()));
-    let detail = world.session(&clients[0]).unwrap();
-    assert_eq!(detail.session.policy, None);
-    assert!(!detail.rules.unwrap().by_operator);
+    let shown = world.session(&clients[0]).unwrap().session.policy.unwrap();
+    assert_eq!(shown.name.as_deref(), Some("default"));
+    assert!(!shown.by_operator);
 }
 
 #[test]
@@ -257,8 +253,8 @@ fn with_a_policy_that_cannot_be_written_nothing_passes() {
     world.dial(&mut clients);
     assert_eq!(world.entry(&clients[0]).policy, PolicyId(0));
     assert_eq!(world.policy(&clients[0]), None);
-    let rules = world.session(&clients[0]).unwrap().rules.unwrap();
-    assert!(!rules.published, "and that is told");
+    let shown = world.session(&clients[0]).unwrap().session.policy.unwrap();
+    assert!(!shown.published, "and that is told");
     assert_eq!(world.counted("publish_failed"), 1);
     let refused = world.changed(&clients[0], r#"{"policy": "silver"}"#);
     assert!(matches!(refused, Err(ChangeError::NotPublished(_))));
@@ -308,7 +304,7 @@ fn a_change_survives_renegotiation_and_a_restart_of_the_control_plane() {
     assert_eq!(world.policy(&clients[1]), Some(bronze()));
     let by_operator = |world: &World, client: &Client| {
         let detail = world.session(client).unwrap();
-        detail.rules.unwrap().by_operator
+        detail.session.policy.unwrap().by_operator
     };
     assert!(by_operator(&world, &clients[0]) && !by_operator(&world, &clients[1]));
 }

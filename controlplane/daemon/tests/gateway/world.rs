@@ -132,6 +132,7 @@ impl World {
     pub(crate) fn publisher(&self) -> Publisher {
         let mut publisher = Publisher::attach(&self.dir, self.settings.capacities).unwrap();
         publisher.publish_pools(&self.settings.ranges).unwrap();
+        publisher.publish_pools6(&self.settings.ranges6).unwrap();
         publisher
     }
 

@@ -1,11 +1,11 @@
 //! Every address belongs to one thing only: a subscriber pool, a NAT pool or a core port.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::{Checker, unique};
-use crate::address_plan::size;
+use crate::address_plan::{PoolIpv6, prefixes_in, size};
 use crate::error::{ConfigError, Problem};
 
 /// Subscriber addresses one pool may have.
@@ -14,12 +14,16 @@ const POOL_LIMIT: u64 = 1 << 20;
 const POOLS_LIMIT: u64 = 1 << 24;
 /// Ranges all pools of both kinds may have together.
 const RANGE_LIMIT: usize = 256;
+/// IPv6 prefixes all pools may have together.
+const PREFIX_LIMIT: u64 = 1 << 24;
+/// IPv6 ranges all pools may have together.
+const RANGE6_LIMIT: usize = 64;
 /// Public addresses all NAT pools may have together.
 const NAT_LIMIT: u64 = 65_536;
 
 /// A range and the key that claims it.
 struct Claim {
-    range: Ipv4Net,
+    range: IpNet,
     key: String,
 }
 
@@ -74,6 +78,7 @@ impl Checker<'_> {
             };
             return self.fail("pools", problem);
         }
+        self.prefixes(&mut claims)?;
         self.overlaps(&mut claims)?;
         self.pool_details()?;
         self.core_ports(&claims)
@@ -91,10 +96,11 @@ impl Checker<'_> {
         for (index, range) in ranges.iter().enumerate() {
             let key = format!("{key}[{index}]");
             self.prefix_start(&key, *range)?;
-            self.unicast(&key, range.network())?;
-            self.unicast(&key, range.broadcast())?;
+            self.unicast(&key, range.network().into())?;
+            self.unicast(&key, range.broadcast().into())?;
             count += size(range);
-            claims.push(Claim { range: *range, key });
+            let range = IpNet::from(*range);
+            claims.push(Claim { range, key });
         }
         if count > limit {
             self.fail(key, Problem::TooManyAddresses { count, limit })?;
@@ -102,9 +108,59 @@ impl Checker<'_> {
         Ok(count)
     }
 
-    fn unicast(&self, key: &str, address: Ipv4Addr) -> Result<(), ConfigError> {
-        // "This network", loopback, multicast and reserved.
-        let fits = !matches!(address.octets()[0], 0 | 127 | 224..);
+    /// Checks all IPv6 ranges and adds them to the claims.
+    fn prefixes(&self, claims: &mut Vec<Claim>) -> Result<(), ConfigError> {
+        let (mut left, mut ranges) = (PREFIX_LIMIT, 0);
+        for (index, pool) in self.config.pools.iter().enumerate() {
+            let Some(ipv6) = &pool.ipv6 else { continue };
+            let key = format!("pools[{index}].ipv6");
+            for (entry, (range, length)) in ipv6.ranges().enumerate() {
+                let key = range_key(&key, ipv6, entry);
+                self.prefix_start(&key, range)?;
+                self.unicast(&key, range.network().into())?;
+                if range.prefix_len() > length {
+                    return self.fail(&key, Problem::NoPrefix { range, length });
+                }
+                let count = prefixes_in(&range, length);
+                let Some(rest) = left.checked_sub(count) else {
+                    let limit = PREFIX_LIMIT;
+                    let problem = Problem::TooManyPrefixes {
+                        range,
+                        count,
+                        limit,
+                    };
+                    return self.fail(&key, problem);
+                };
+                left = rest;
+                ranges += 1;
+                let range = IpNet::from(range);
+                claims.push(Claim { range, key });
+            }
+            for (entry, server) in ipv6.dns.iter().enumerate() {
+                self.unicast(&format!("{key}.dns[{entry}]"), (*server).into())?;
+            }
+        }
+        if ranges > RANGE6_LIMIT {
+            let problem = Problem::TooMany {
+                what: "IPv6 ranges in all pools",
+                count: ranges,
+                limit: RANGE6_LIMIT,
+            };
+            return self.fail("pools", problem);
+        }
+        Ok(())
+    }
+
+    fn unicast(&self, key: &str, address: IpAddr) -> Result<(), ConfigError> {
+        let fits = match address {
+            // "This network", loopback, multicast and reserved.
+            IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 127 | 224..),
+            // Unspecified, loopback and the forms of IPv4 addresses; link-local; multicast.
+            IpAddr::V6(address) => {
+                let is_special = address.octets()[0] == 0 || address.is_multicast();
+                !is_special && !address.is_unicast_link_local()
+            }
+        };
         if fits {
             Ok(())
         } else {
@@ -131,7 +187,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn overlap(&self, key: &str, range: Ipv4Net, other: &Claim) -> Result<(), ConfigError> {
+    fn overlap(&self, key: &str, range: IpNet, other: &Claim) -> Result<(), ConfigError> {
         self.fail(
             key,
             Problem::Overlap {
@@ -147,7 +203,7 @@ impl Checker<'_> {
         for (index, pool) in self.config.pools.iter().enumerate() {
             let key = format!("pools[{index}]");
             let gateway = format!("{key}.gateway");
-            self.unicast(&gateway, pool.gateway)?;
+            self.unicast(&gateway, pool.gateway.into())?;
             // The pool that owns the address leaves it out only when it is its own gateway too.
             for (other_index, other) in self.config.pools.iter().enumerate() {
                 if other.gateway != pool.gateway {
@@ -168,7 +224,7 @@ impl Checker<'_> {
                 )?;
             }
             for (entry, server) in pool.dns.iter().enumerate() {
-                self.unicast(&format!("{key}.dns[{entry}]"), *server)?;
+                self.unicast(&format!("{key}.dns[{entry}]"), (*server).into())?;
             }
             if pool.capacity() == 0 {
                 return self.fail(&format!("{key}.ranges"), Problem::EmptyPool);
@@ -205,9 +261,9 @@ impl Checker<'_> {
         match ranges.iter().position(|range| range.contains(&address)) {
             Some(entry) => self.overlap(
                 key,
-                Ipv4Net::from(address),
+                Ipv4Net::from(address).into(),
                 &Claim {
-                    range: ranges[entry],
+                    range: ranges[entry].into(),
                     key: format!("{list}[{entry}]"),
                 },
             ),
@@ -222,7 +278,7 @@ impl Checker<'_> {
             for (entry, network) in port.addresses.iter().enumerate() {
                 let key = format!("dataplane.ports[{index}].addresses[{entry}]");
                 self.unicast(&key, network.addr())?;
-                let host = Ipv4Net::from(network.addr());
+                let host = IpNet::from(network.addr());
                 if let Some(other) = claims
                     .iter()
                     .chain(&own)
@@ -234,5 +290,13 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Key of an entry of [`PoolIpv6::ranges`].
+fn range_key(key: &str, ipv6: &PoolIpv6, entry: usize) -> String {
+    match entry.checked_sub(ipv6.prefixes.len()) {
+        None => format!("{key}.prefixes[{entry}]"),
+        Some(entry) => format!("{key}.delegated[{entry}]"),
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::{Checker, unique};
 use crate::access::User;
 use crate::error::{ConfigError, Problem};
-use crate::policies::{FilterRule, Protocol};
+use crate::policies::{DEFAULT_POLICY, FilterRule, Protocol};
 use crate::ports::PortRole;
 
 impl Checker<'_> {
@@ -72,7 +72,7 @@ impl Checker<'_> {
     }
 
     pub(super) fn policy_exists(&self, key: &str, name: &str) -> Result<(), ConfigError> {
-        if self.config.policy(name).is_some() {
+        if name == DEFAULT_POLICY || self.config.policy(name).is_some() {
             return Ok(());
         }
         let policies = self.config.policies.iter();

@@ -20,7 +20,8 @@ dataplane:
   routes: {}
 pppoe: { service_names: [internet], lcp: {}, echo: {} }
 auth: { protocols: [pap], users: [{ name: alice, password: "secret" }] }
-pools: [{ name: subscribers, ranges: [100.64.0.0/20], gateway: 100.64.0.1, dns: [192.0.2.53], nat: cgn }]
+pools: [{ name: subscribers, ranges: [100.64.0.0/20], gateway: 100.64.0.1, dns: [192.0.2.53], nat: cgn,
+           ipv6: { prefixes: [2001:db8::/56], delegated: [2001:db8:1000::/48], delegated_length: 56, dns: [2001:db8::53] } }]
 policies: [{ name: gold, up: { rate_kbps: 1000 }, down: { rate_kbps: 1000 }, filter: kids }]
 filters:
   - name: kids

@@ -23,7 +23,7 @@ const ROOM: u16 = 2_048;
 const LINK_LIMIT: Duration = Duration::from_secs(20);
 
 /// MiB of memory for all of it.
-const MEMORY_MIB: u32 = 192;
+const MEMORY_MIB: u32 = 320;
 
 /// Starts EAL on `core`, where the calling thread stays.
 pub(super) fn start_eal(core: usize, hugepages: bool, devices: &[&str]) -> Result<Eal> {

@@ -1,5 +1,8 @@
 //! `bng-perf fastpath` as a program: what it prints is the contract of the result files.
 
+// Helpers of tests, outside of the tests themselves.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::process::Command;
 
 use serde_json::Value;

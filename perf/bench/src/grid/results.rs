@@ -96,12 +96,36 @@ mod tests {
     use super::*;
     use crate::grid::{markdown, targets};
 
+    fn published() -> Results {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../results/bench.json");
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_derived_figure_that_was_changed_is_found() {
+        let figures = published().figures.remove(0);
+        figures.check().unwrap();
+        for change in [
+            |f: &mut Figures| f.mpps *= 1.001,
+            |f: &mut Figures| f.gbps_ip_per_worker += 0.01,
+            |f: &mut Figures| f.clocks_at_2_1_ghz -= 0.1,
+            |f: &mut Figures| f.ratio_to_mac_forward *= 1.01,
+            |f: &mut Figures| f.ns_per_packet *= 1.01,
+            |f: &mut Figures| f.workers += 1,
+            |f: &mut Figures| f.scaling = Some(1.99),
+            |f: &mut Figures| f.cores.push(9),
+        ] {
+            let mut changed = figures.clone();
+            change(&mut changed);
+            assert!(changed.check().is_err());
+        }
+    }
+
     /// HZ-20: what is derived follows from what was measured, in the file that is published too.
     #[test]
     fn the_published_results_add_up() {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../results");
-        let text = std::fs::read_to_string(format!("{directory}/bench.json")).unwrap();
-        let results: Results = serde_json::from_str(&text).unwrap();
+        let results = published();
         assert!(!results.figures.is_empty());
         for figures in &results.figures {
             figures.check().unwrap();

@@ -49,7 +49,7 @@ pub(super) struct Trial {
 /// Where the sessions come from.
 pub(super) enum Control {
     /// The shared memory of a dataplane without a control plane.
-    StandIn(StandIn),
+    StandIn(Box<StandIn>),
     /// PPPoE with a whole gateway.
     Dialled(Box<Dialled>),
 }

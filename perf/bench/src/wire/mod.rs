@@ -362,7 +362,7 @@ fn measure(
             let mut control = StandIn::attach(config, core.mac)?;
             let concentrator = control.wait_ready()?;
             let subscribers = control.open(config, args.sessions, args.tags(), concentrator)?;
-            (Control::StandIn(control), subscribers)
+            (Control::StandIn(Box::new(control)), subscribers)
         }
         None => dial_in(args, &mut access, &mut core, stop)?,
     };

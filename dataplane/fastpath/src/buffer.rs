@@ -27,6 +27,10 @@ pub trait PacketBuf {
     /// Shortens the frame to `len` bytes; a longer `len` changes nothing.
     fn truncate(&mut self, len: usize);
 
+    /// Moves the start of the frame by `front` bytes (into the headroom when it is negative) and makes it `len` bytes
+    /// long; false (nothing changed) when the headroom is too small or the frame would end behind its old end.
+    fn reframe(&mut self, front: isize, len: usize) -> bool;
+
     /// Whether the whole frame lies in one segment.
     fn is_contiguous(&self) -> bool;
 

@@ -1,18 +1,16 @@
 //! Downstream: from the core to access ports. The order of the stages, as text to read.
 //!
-//! Pass 1 parses and prefetches the reverse mapping, pass 2 reads it and prefetches the session, pass 3 checks and
-//! rewrites.
+//! Usual packets go the way of [`crate::usual`]; this is the way of all others, and the one that knows the reasons.
 
 use bng_shm::{BlockOwner, Counter, PoolRange, RangeKind, Reverse, SessionLine, SlotIndex};
 use bng_wire::l4::tcp_flag::SYN;
 use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
-use crate::burst::{Burst, Facts};
+use crate::burst::Burst;
 use crate::flow::{self, Direction, Flow};
 use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
-use crate::ports::Port;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
@@ -30,7 +28,7 @@ pub(crate) struct Arrival {
     at: u8,
     packet: Packet,
     target: Target,
-    // From here on: pass 2.
+    // From here on: what it leads to.
     slot: SlotIndex,
     /// The reverse mapping, for a NAT target.
     entry: Option<Reverse>,
@@ -62,60 +60,37 @@ impl Arrival {
     };
 }
 
-impl Facts for Arrival {
-    #[inline(always)]
-    fn at(&self) -> u8 {
-        self.at
-    }
-
-    #[inline(always)]
-    fn set_at(&mut self, at: u8) {
-        self.at = at;
-    }
-}
-
-/// Takes a burst through the stages; returns how many packets are forwarded.
+/// Takes a burst through the stages: the usual packets together, then each of the others alone. Returns how many are
+/// forwarded.
 pub(crate) fn run<B: PacketBuf>(
     stages: &mut Stages,
-    arrivals: &mut [Arrival; BURST],
+    facts: &mut [usual::downstream::Fact; BURST],
     burst: &mut Burst<'_, B>,
     origin: Origin,
 ) -> usize {
-    let parsed = burst.first(arrivals, |buf, arrival| parse(stages, buf, arrival));
-    let found = burst.next(arrivals, parsed, |_, arrival| find(stages, arrival, origin));
-    burst.last(
-        arrivals,
-        found,
-        &[(); BURST],
-        stages,
-        |stages, arrival| stages.shm.reader().prefetch_stats(arrival.slot),
-        |stages, buf, arrival, ()| deliver(stages, buf, arrival),
-    )
+    let forwarded = usual::downstream::run(stages, facts, burst);
+    if forwarded == burst.bufs.len() {
+        return forwarded;
+    }
+    let usual = facts.iter().map(|fact| fact.usual);
+    forwarded + burst.others(usual, |at, buf| one(stages, at, buf, origin))
 }
 
-/// Pass 1: everything the packet itself says; prefetches the reverse mapping.
-#[inline(always)]
+/// All stages for one packet of whatever kind.
+#[inline(never)]
+fn one<B: PacketBuf>(stages: &mut Stages, at: u8, buf: &mut B, origin: Origin) -> Step<u8> {
+    let mut arrival = Arrival {
+        at,
+        ..Arrival::EMPTY
+    };
+    parse(stages, buf, &mut arrival)?;
+    find(stages, &mut arrival, origin)?;
+    deliver(stages, buf, &arrival)
+}
+
+/// Everything the packet itself says.
 fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()> {
     let port = stages.ports.core(buf.port())?;
-    if buf.is_contiguous()
-        && let Some((packet, flow)) = usual::core(buf.data(), port.mac)
-    {
-        place.packet = packet;
-        let range = destination::downstream(&stages.ranges, packet.dst, buf.port())?;
-        source_check::downstream(&stages.ranges, packet.src)?;
-        if range.kind == RangeKind::Nat {
-            nat_target(stages, range, flow, place);
-            return Ok(());
-        }
-        return routed_target(stages, range, flow.tcp_flags, place);
-    }
-    parse_any(stages, buf, port, place)
-}
-
-/// Pass 1 for whatever is not the usual packet.
-#[cold]
-#[inline(never)]
-fn parse_any<B: PacketBuf>(stages: &Stages, buf: &B, port: &Port, place: &mut Arrival) -> Step<()> {
     if v6::downstream::is_ours(buf, port) {
         return stages.set_aside(place.at);
     }
@@ -134,19 +109,15 @@ fn parse_any<B: PacketBuf>(stages: &Stages, buf: &B, port: &Port, place: &mut Ar
         let tcp_flags = flow.map_or(0, |flow| flow.tcp_flags);
         return routed_target(stages, range, tcp_flags, place);
     }
-    nat_target(stages, range, flow.map_err(Verdict::Drop)?, place);
+    nat_target(range, flow.map_err(Verdict::Drop)?, place);
     Ok(())
 }
 
 /// The destination is the NAT pool's `range`.
-#[inline(always)]
-fn nat_target(stages: &Stages, range: &PoolRange, flow: Flow, place: &mut Arrival) {
+fn nat_target(range: &PoolRange, flow: Flow, place: &mut Arrival) {
     // Dense indices fit 16 bits (Capacities); a base that is nonsense finds nobody's mapping.
     let offset = place.packet.dst - range.first.to_bits();
     let address_index = range.base.wrapping_add(offset) as u16;
-    stages
-        .shm
-        .prefetch_reverse(address_index, flow.protocol, flow.port);
     place.target = Target::Nat {
         address_index,
         flow,
@@ -154,7 +125,6 @@ fn nat_target(stages: &Stages, range: &PoolRange, flow: Flow, place: &mut Arriva
 }
 
 /// The destination is a routed subscriber's address in `range`.
-#[inline(never)]
 fn routed_target(
     stages: &Stages,
     range: &PoolRange,
@@ -182,8 +152,7 @@ fn options(stages: &Stages, bytes: &[u8], port: u8) -> Step<()> {
     drop(Counter::Ipv4Options)
 }
 
-/// Pass 2: the session the destination leads to, if it is this worker's; prefetches its entry.
-#[inline(always)]
+/// The session the destination leads to, if it is this worker's.
 fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
     let shm = &stages.shm;
     place.slot = match &place.target {
@@ -204,9 +173,7 @@ fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
         Target::Routed { owner, .. } => owner.slot,
     };
     let unknown = place.target.unknown();
-    session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)?;
-    shm.reader().prefetch_session(place.slot);
-    Ok(())
+    session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)
 }
 
 impl Target {
@@ -219,8 +186,7 @@ impl Target {
     }
 }
 
-/// Pass 3: session, policy, filter, TTL, size, policer, NAT, MSS, encapsulation, counters; returns the egress port.
-#[inline(always)]
+/// Session, policy, filter, TTL, size, policer, NAT, MSS, encapsulation, counters; returns the egress port.
 fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> Step<u8> {
     let Stages {
         shm,
@@ -256,7 +222,9 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
         }
         (Target::Nat { .. }, None) => return drop(unknown),
         (Target::Routed { owner, tcp_flags }, _) => {
-            routed(&session, owner, packet)?;
+            if !leads_to(owner, &session, packet.dst) {
+                return drop(unknown);
+            }
             (*tcp_flags, None)
         }
     };
@@ -341,13 +309,7 @@ fn refuse<B: PacketBuf>(
 }
 
 /// A routed address leads to the session it was given to, and to no later one in the same slot.
-#[inline]
-fn routed(session: &SessionLine, owner: &BlockOwner, packet: &Packet) -> Step<()> {
-    let ours = session.generation() & OWNER_GENERATION == owner.generation
-        && session.framed_ip() == packet.dst;
-    if ours {
-        Ok(())
-    } else {
-        drop(Counter::SessionUnknown)
-    }
+#[inline(always)]
+pub(crate) fn leads_to(owner: &BlockOwner, session: &SessionLine, dst: u32) -> bool {
+    session.generation() & OWNER_GENERATION == owner.generation && session.framed_ip() == dst
 }

@@ -73,7 +73,13 @@ impl Filters {
     /// The rule set of a policy, if it names one. One that is not published lets nothing pass.
     #[inline(always)]
     pub(crate) fn of(&self, policy: &PolicyLine) -> Step<Option<&Filter>> {
-        let Some(id) = policy.filter() else {
+        self.by_id(policy.filter())
+    }
+
+    /// As [`Self::of`].
+    #[inline(always)]
+    pub(crate) fn by_id(&self, id: Option<FilterId>) -> Step<Option<&Filter>> {
+        let Some(id) = id else {
             return Ok(None);
         };
         match self.sets.get(usize::from(id.0)) {

@@ -9,13 +9,15 @@
 //!
 //! IPv6 packets are set aside there and go through the stages in `v6`.
 //!
-//! One file per stage; [`upstream`](FastPath::upstream) and [`downstream`](FastPath::downstream) work on bursts, a
-//! pass at a time, and each pass prefetches what the next one reads. Every buffer of a burst gets exactly one
+//! One file per stage. Nearly all packets are usual ones and do not go through them one by one: `usual` takes them
+//! through all that the stages ask for at once, a burst and a pass at a time, and each pass prefetches what the next one
+//! reads. Whatever is not as it should be goes through the stages, alone. Every buffer of a burst gets exactly one
 //! [`Verdict`], and what is dropped is counted under exactly one reason of the list in `bng-shm`.
 //!
 //! A [`FastPath`] belongs to one worker. It holds all mutable state of the sessions this worker owns, so it takes no
 //! lock and needs no atomic read-modify-write. A frame of another worker's session is only ever looked at
-//! ([`Verdict::HandOver`]): nothing of it is touched before its owner is known to be this worker (INV-OWNER-1).
+//! ([`Verdict::HandOver`]): of the session, nothing but the entry that control writes and its owner is read before it is
+//! known to be this worker's (INV-OWNER-1).
 
 #![forbid(unsafe_code)]
 

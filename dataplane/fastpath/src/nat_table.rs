@@ -5,8 +5,6 @@
 //! neither ever walks further. The hash is seeded, since inside ports are the subscriber's choice.
 
 use bng_shm::{NatProtocol, PrivateTable, Reverse, SlotIndex};
-use foldhash::quality::FixedState;
-use std::hash::BuildHasher;
 use zerocopy::FromZeros;
 
 /// Buckets a key may live in (INV-TABLE-1).
@@ -35,6 +33,14 @@ impl Key {
                 | (protocol as u64) << 16
                 | port as u64,
         )
+    }
+
+    pub(crate) const EMPTY: Self = Self(0);
+
+    /// A key made without a generation, with one.
+    #[inline(always)]
+    pub(crate) const fn of_generation(self, generation: u16) -> Self {
+        Self(self.0 | (generation as u64) << 38)
     }
 
     pub(crate) const fn slot(self) -> SlotIndex {
@@ -123,6 +129,13 @@ impl Bucket {
     }
 }
 
+/// Both halves of a product in one.
+#[inline(always)]
+const fn fold(a: u64, b: u64) -> u64 {
+    let wide = a as u128 * b as u128;
+    wide as u64 ^ (wide >> 64) as u64
+}
+
 /// What an insert took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inserted {
@@ -141,7 +154,7 @@ pub(crate) struct NoRoom;
 pub(crate) struct ForwardTable {
     buckets: PrivateTable<Bucket>,
     mask: usize,
-    hasher: FixedState,
+    secret: [u64; 2],
     len: u32,
 }
 
@@ -154,7 +167,8 @@ impl ForwardTable {
         Self {
             buckets: PrivateTable::zeroed(count),
             mask: count - 1,
-            hasher: FixedState::with_seed(seed),
+            // Odd, so that no bit of a key is lost in the multiplication.
+            secret: [seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15 | 1],
             len: 0,
         }
     }
@@ -172,7 +186,10 @@ impl ForwardTable {
     /// The first bucket of a key; the generation in it does not matter.
     #[inline]
     pub(crate) fn home(&self, key: Key) -> u32 {
-        (self.hasher.hash_one(key.0 & HASHED) as usize & self.mask) as u32
+        // One folded multiplication hides the secret, a second one spreads what keys have in common.
+        let [mask, factor] = self.secret;
+        let mixed = fold((key.0 & HASHED) ^ mask, factor);
+        (fold(mixed, 0x9fb2_1c65_1e98_df25) as usize & self.mask) as u32
     }
 
     /// Starts loading a home bucket.

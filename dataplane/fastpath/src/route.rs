@@ -20,18 +20,35 @@ pub(crate) struct Egress {
     pub(crate) mtu: u16,
 }
 
-/// Resolves a FIB answer for `packet`. An unresolved next hop is asked for, rate-limited.
+/// A number that is the same for all packets of a flow, spread over all of 32 bits: which of equal paths it takes (RFC
+/// 2992). `ports` is 0 where a packet has none, or where only some of a datagram's fragments have.
+#[inline]
+pub(crate) const fn spread(src: u32, dst: u32, ports: u32) -> u32 {
+    let addresses = (src as u64) << 32 | dst as u64;
+    let wide = (addresses ^ 0x9e37_79b9_7f4a_7c15) as u128
+        * (ports as u64 ^ 0xd1b5_4a32_d192_ed03) as u128;
+    let folded = wide as u64 ^ (wide >> 64) as u64;
+    (folded ^ folded >> 32) as u32
+}
+
+/// The next hop that a FIB answer names.
 #[inline(always)]
+pub(crate) fn named(answer: u64) -> NextHopId {
+    // A value beyond 32 bits is none of ours.
+    NextHopId(u32::try_from(answer).unwrap_or(0))
+}
+
+/// Resolves a FIB answer for `packet` of a flow with this [`spread`]. An unresolved next hop is asked for, rate-limited.
 pub(crate) fn egress(
     shm: &mut Worker,
     ports: &Ports,
     resolver: &mut Resolver,
     answer: u64,
     packet: &Packet,
+    spread: u32,
     now_ms: u64,
 ) -> Step<Egress> {
-    // A value beyond 32 bits is none of ours.
-    let hop = NextHopId(u32::try_from(answer).unwrap_or(0));
+    let hop = shm.reader().member(named(answer), spread);
     let Some((port, dst)) = shm.reader().neighbour(hop) else {
         let destination = Ipv4Addr::from_bits(packet.dst).into();
         return Err(unreachable(shm, resolver, hop, destination, now_ms));

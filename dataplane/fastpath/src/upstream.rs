@@ -1,21 +1,20 @@
 //! Upstream: from access ports to the core. The order of the stages, as text to read.
 //!
-//! Pass 1 parses and prefetches the session and the NAT bucket, pass 2 checks and prefetches the counters, the route
-//! look-up takes the whole burst at once, pass 3 rewrites.
+//! Usual packets go the way of [`crate::usual`]; this is the way of all others, and the one that knows the reasons.
 
 use bng_shm::{Counter, Meter, PortBlock, RangeKind, Sender, SlotIndex};
 use bng_wire::checksum::Delta;
+use bng_wire::ipv4::{IPV4_MIN_LEN, protocol as ip_protocol};
 use bng_wire::l4::tcp_flag::SYN;
 use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
-use crate::burst::{Burst, Facts};
+use crate::burst::Burst;
 use crate::destination::Ranges;
 use crate::fib::Fib4;
 use crate::flow::{self, Direction, Flow};
 use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
-use crate::ports::Port;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
@@ -41,7 +40,7 @@ pub(crate) struct Frame {
     flow: Flow,
     /// The flow's home bucket.
     home: u32,
-    // From here on: pass 2.
+    // From here on: what the session adds.
     generation: u32,
     nat: Option<PortBlock>,
     /// The upstream policer.
@@ -72,87 +71,51 @@ impl Frame {
     };
 }
 
-impl Facts for Frame {
-    #[inline(always)]
-    fn at(&self) -> u8 {
-        self.at
-    }
-
-    #[inline(always)]
-    fn set_at(&mut self, at: u8) {
-        self.at = at;
-    }
-}
-
-/// Takes a burst through the stages; returns how many packets are forwarded.
+/// Takes a burst through the stages: the usual packets together, then each of the others alone. Returns how many are
+/// forwarded.
 pub(crate) fn run<B: PacketBuf, F: Fib4>(
     stages: &mut Stages,
-    frames: &mut [Frame; BURST],
+    facts: &mut [usual::upstream::Fact; BURST],
     fib: &F,
     burst: &mut Burst<'_, B>,
     origin: Origin,
 ) -> usize {
-    let parsed = burst.first(frames, |buf, frame| parse(stages, buf, frame));
-    let checked = burst.next(frames, parsed, |buf, frame| {
-        check(stages, buf, frame, origin)
-    });
-
-    let mut destinations = [0; BURST];
-    let mut answers = [0; BURST];
-    for (destination, frame) in destinations.iter_mut().zip(frames.iter()).take(checked) {
-        *destination = frame.packet.dst;
+    let forwarded = usual::upstream::run(stages, facts, fib, burst);
+    if forwarded == burst.bufs.len() {
+        return forwarded;
     }
-    if let (Some(dst), Some(out)) = (destinations.get(..checked), answers.get_mut(..checked)) {
-        fib.lookup(dst, out);
-    }
-
-    burst.last(
-        frames,
-        checked,
-        &answers,
-        stages,
-        |stages, frame| stages.shm.reader().prefetch_stats(frame.slot),
-        |stages, buf, frame, answer| forward(stages, buf, frame, answer),
-    )
+    let usual = facts.iter().map(|fact| fact.usual);
+    forwarded + burst.others(usual, |at, buf| one(stages, fib, at, buf, origin))
 }
 
-/// Pass 1: everything the frame itself says; prefetches the session and the NAT bucket.
-#[inline(always)]
+/// All stages for one packet of whatever kind.
+#[inline(never)]
+fn one<B: PacketBuf, F: Fib4>(
+    stages: &mut Stages,
+    fib: &F,
+    at: u8,
+    buf: &mut B,
+    origin: Origin,
+) -> Step<u8> {
+    let mut frame = Frame { at, ..Frame::EMPTY };
+    parse(stages, buf, &mut frame)?;
+    check(stages, buf, &mut frame, origin)?;
+    let mut answer = [0];
+    fib.lookup(&[frame.packet.dst], &mut answer);
+    let [answer] = answer;
+    forward(stages, buf, &frame, answer)
+}
+
+/// Everything the frame itself says.
 fn parse<B: PacketBuf>(stages: &Stages, buf: &B, frame: &mut Frame) -> Step<()> {
     frame.port = buf.port();
     let (port, access_index) = stages.ports.access(frame.port)?;
-    if buf.is_contiguous()
-        && let Some(usual) = usual::session(buf.data(), port.mac)
-    {
-        frame.slot = SlotIndex::new(access_index, usual.session_id);
-        stages.shm.reader().prefetch_session(frame.slot);
-        frame.home = stages.nat.home(frame.slot, &usual.flow);
-        frame.protocol = protocol::IPV4;
-        frame.sender = usual.sender;
-        (frame.packet_defect, frame.packet) = (None, usual.packet);
-        (frame.flow_defect, frame.flow) = (None, usual.flow);
-        return Ok(());
-    }
     if v6::upstream::is_ours(buf) {
         return stages.set_aside(frame.at);
     }
-    parse_any(stages, buf, port, access_index, frame)
-}
-
-/// Pass 1 for whatever is not the usual packet.
-#[cold]
-#[inline(never)]
-fn parse_any<B: PacketBuf>(
-    stages: &Stages,
-    buf: &B,
-    port: &Port,
-    access_index: u8,
-    frame: &mut Frame,
-) -> Step<()> {
     let (link, rest) = classify::access(buf, port, stages.ports.vlans(frame.port))?;
     let (ppp, l3) = decap::session(&link, rest)?;
     frame.slot = SlotIndex::new(access_index, ppp.session_id);
-    stages.shm.reader().prefetch_session(frame.slot);
     frame.sender = session::sender(&link);
     frame.protocol = ppp.protocol;
     frame.packet_defect = None;
@@ -181,8 +144,7 @@ fn packet(stages: &Stages, payload: &[u8], l3: usize, frame: &mut Frame) {
     }
 }
 
-/// Pass 2: session, policy, source address, filter, gateway, destination, TTL; prefetches the counters.
-#[inline(always)]
+/// Session, policy, source address, filter, gateway, destination, TTL.
 fn check<B: PacketBuf>(
     stages: &mut Stages,
     buf: &mut B,
@@ -226,7 +188,6 @@ fn check<B: PacketBuf>(
             stages, buf, packet, slot, error, reason,
         ));
     }
-    stages.nat.table.prefetch(frame.home);
     frame.generation = generation;
     frame.nat = session.nat();
     if frame.nat.is_none() {
@@ -242,8 +203,7 @@ fn check<B: PacketBuf>(
     Ok(())
 }
 
-/// Pass 3: next hop, size, policer, NAT, TTL, MSS, new header, counters; returns the egress port.
-#[inline(always)]
+/// Next hop, size, policer, NAT, TTL, MSS, new header, counters; returns the egress port.
 fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer: u64) -> Step<u8> {
     let Stages {
         shm,
@@ -261,7 +221,8 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
         flow,
         ..
     } = frame;
-    let egress = match route::egress(shm, ports, resolver, answer, packet, *now_ms) {
+    let spread = flow_spread(packet, buf.data());
+    let egress = match route::egress(shm, ports, resolver, answer, packet, spread, *now_ms) {
         Ok(egress) => egress,
         Err(why) => return Err(unroutable(stages, buf, packet, *slot, why)),
     };
@@ -307,6 +268,18 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
         return Err(fragment::later(stages, counter, egress.port, egress.mtu));
     }
     Ok(egress.port)
+}
+
+/// Which of equal paths the packet takes.
+fn flow_spread(packet: &Packet, frame: &[u8]) -> u32 {
+    let l4 = packet.bytes(frame).get(IPV4_MIN_LEN..);
+    let ports = match (packet.protocol, l4.and_then(|l4| l4.first_chunk())) {
+        (ip_protocol::UDP | ip_protocol::TCP, Some(ports)) if !packet.is_fragment() => {
+            u32::from_be_bytes(*ports)
+        }
+        _ => 0,
+    };
+    route::spread(packet.src, packet.dst, ports)
 }
 
 /// The end of a packet without a next hop. The subscriber is told if there is no way at all.

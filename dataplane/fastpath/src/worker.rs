@@ -16,7 +16,7 @@ use crate::rate::RateLimit;
 use crate::resolve::Resolver;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::vlans::VlanRange;
-use crate::{downstream, punt_limit, upstream, v6};
+use crate::{downstream, punt_limit, upstream, usual, v6};
 
 /// What a worker is started with.
 #[derive(Debug, Clone)]
@@ -45,8 +45,8 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct FastPath {
     stages: Stages,
-    upstream: Box<[upstream::Frame; BURST]>,
-    downstream: Box<[downstream::Arrival; BURST]>,
+    upstream: Box<[usual::upstream::Fact; BURST]>,
+    downstream: Box<[usual::downstream::Fact; BURST]>,
     ipv6: v6::Facts,
 }
 
@@ -118,8 +118,8 @@ impl FastPath {
         };
         Self {
             stages,
-            upstream: Box::new([upstream::Frame::EMPTY; BURST]),
-            downstream: Box::new([downstream::Arrival::EMPTY; BURST]),
+            upstream: Box::new([usual::upstream::Fact::EMPTY; BURST]),
+            downstream: Box::new([usual::downstream::Fact::EMPTY; BURST]),
             ipv6: v6::Facts::default(),
         }
     }

@@ -223,6 +223,27 @@ impl Mbuf {
         true
     }
 
+    /// Moves the start of the data by `front` bytes (into the headroom when it is negative) and makes it `len` bytes long: a
+    /// new header and a cut in one step. `false`, and nothing changed, when the headroom is smaller, the data would end behind
+    /// its old end, or the packet is a chain.
+    #[inline(always)]
+    #[must_use]
+    pub fn reframe(&mut self, front: isize, len: usize) -> bool {
+        let fields = self.fields_mut();
+        // Before the buffer, the start wraps to a number no end reaches.
+        let start = usize::from(fields.data_off).wrapping_add_signed(front);
+        let end = start.wrapping_add(len);
+        let old_end = usize::from(fields.data_off) + usize::from(fields.data_len);
+        if start > end || end > old_end || fields.nb_segs != 1 {
+            return false;
+        }
+        // All within the buffer, so they fit.
+        fields.data_off = start as u16;
+        fields.data_len = len as u16;
+        fields.pkt_len = len as u32;
+        true
+    }
+
     /// The port it came in on; of a fresh mbuf `u16::MAX`.
     #[inline]
     #[must_use]
@@ -455,6 +476,24 @@ mod tests {
         assert!(mbuf.prepend(7).is_none());
         assert_eq!(mbuf.prepend(6), Some(&mut b"..abcd"[..6].to_vec()[..]));
         assert_eq!(mbuf.len(), 11);
+        assert!(!mbuf.reframe(0, 1), "a chain");
+    }
+
+    #[test]
+    fn a_new_frame_stays_between_headroom_and_old_end() {
+        let mut bytes = *b"..abcd..";
+        let mut first = segment(&mut bytes, std::ptr::null_mut());
+        first.pkt_len = 4;
+        // SAFETY: as above.
+        let mut mbuf =
+            ManuallyDrop::new(unsafe { Mbuf::from_raw(NonNull::from(&mut first).cast()) });
+        assert!(!mbuf.reframe(-3, 1) && !mbuf.reframe(0, 5) && !mbuf.reframe(5, 0));
+        assert!(!mbuf.reframe(isize::MIN, usize::MAX) && !mbuf.reframe(-1, usize::MAX));
+        assert_eq!(mbuf.data(), b"abcd");
+        assert!(mbuf.reframe(1, 2));
+        assert_eq!((mbuf.data(), mbuf.len()), (&b"bc"[..], 2));
+        assert!(mbuf.reframe(-3, 5));
+        assert_eq!((mbuf.data(), mbuf.len()), (&b"..abc"[..], 5));
     }
 
     #[test]

@@ -86,7 +86,7 @@ pub use self::{
     },
     mapping::prefetch,
     nat::{NatProtocol, REVERSE_PER_ADDRESS, Reverse, TICK_MS, reverse_index},
-    policy::{MAX_RATE_KBPS, Meter, POLICIES, Policy, PolicyId, PolicyLine, Rate},
+    policy::{MAX_RATE_KBPS, Meter, POLICIES, Policy, PolicyId, PolicyLine, PolicyPart, Rate},
     pools::{
         MAX_POOL_RANGES, MAX_POOL6_RANGES, Pool6Range, PoolRange, Pools, PortAddresses, RangeKind,
     },

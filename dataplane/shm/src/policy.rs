@@ -196,15 +196,48 @@ impl PolicyLine {
     #[inline(always)]
     #[must_use]
     pub const fn filter(&self) -> Option<FilterId> {
-        if self.words[0] & HAS_FILTER == 0 {
-            None
-        } else {
-            Some(FilterId(self.words[0] as u8))
-        }
+        filter_of(self.words[0])
+    }
+}
+
+/// What of a policy concerns usual packets of one direction.
+#[derive(Debug, Clone, Copy)]
+pub struct PolicyPart {
+    head: u64,
+    /// The direction's policer.
+    pub meter: Meter,
+}
+
+impl PolicyPart {
+    /// As [`Policy::filter`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn filter(&self) -> Option<FilterId> {
+        filter_of(self.head)
+    }
+}
+
+const fn filter_of(head: u64) -> Option<FilterId> {
+    if head & HAS_FILTER == 0 {
+        None
+    } else {
+        Some(FilterId(head as u8))
     }
 }
 
 impl PolicyWords {
+    /// As [`Self::line`], what concerns usual packets from the subscriber (`up`) or to it, in as few loads.
+    #[inline(always)]
+    pub(crate) fn part(&self, up: bool) -> Option<PolicyPart> {
+        let load = |at: usize| self.0[at].load(Ordering::Relaxed);
+        let (head, at) = (load(0), if up { 1 } else { 3 });
+        let meter = Meter {
+            cost: load(at),
+            burst_ns: load(at + 1),
+        };
+        (head & VALID != 0).then_some(PolicyPart { head, meter })
+    }
+
     pub(crate) fn write(&self, policy: Option<&Policy>) {
         let words = policy.map_or([0; 8], |policy| policy.to_words());
         for (word, value) in self.0.iter().zip(words) {
@@ -257,6 +290,10 @@ mod tests {
             prop_assert_eq!(words.read(), Some(policy));
             let line = words.line().unwrap();
             prop_assert_eq!((line.up(), line.down()), (Meter::of(up), Meter::of(down)));
+            for (is_up, rate) in [(true, up), (false, down)] {
+                let part = words.part(is_up).unwrap();
+                prop_assert_eq!((part.meter, part.filter()), (Meter::of(rate), policy.filter));
+            }
             prop_assert_eq!(
                 (line.source_check(), line.mss_clamp(), line.filter()),
                 (source_check, mss_clamp, policy.filter)

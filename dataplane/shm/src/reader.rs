@@ -4,7 +4,7 @@ use crate::filters::{Filter, Filters, MAX_FILTERS};
 use crate::frames::address_of;
 use crate::layout::{BLOCKS_PER_ADDRESS, Capacities};
 use crate::mapping::{Tables, prefetch};
-use crate::policy::{Policy, PolicyId, PolicyLine};
+use crate::policy::{Policy, PolicyId, PolicyLine, PolicyPart};
 use crate::pools::{Pool6Range, PoolRange, Pools, PortAddresses};
 use crate::routes::{Adjacency, GROUP, NEIGHBOUR, NextHopId, Route, Route6};
 use crate::session::{Session, SessionLine, SessionLine6, SessionStats, SlotIndex};
@@ -87,6 +87,14 @@ impl Reader {
             .map(|entry| entry.line())
     }
 
+    /// As [`Self::session_line`], only if the session forwards, worker `owner` owns it and control is not writing: else
+    /// `None`, and [`Self::session_line`] tells why.
+    #[inline(always)]
+    #[must_use]
+    pub fn open_session(&self, slot: SlotIndex, owner: u8) -> Option<SessionLine> {
+        self.tables.sessions.get(slot.0 as usize)?.open_line(owner)
+    }
+
     /// As [`Self::session_line`], with what IPv6 needs.
     ///
     /// # Errors
@@ -104,6 +112,20 @@ impl Reader {
     #[must_use]
     pub fn policy_line(&self, id: PolicyId) -> Option<PolicyLine> {
         self.tables.policies.get(usize::from(id.0))?.line()
+    }
+
+    /// As [`Self::policy_line`], what concerns usual packets from the subscriber.
+    #[inline(always)]
+    #[must_use]
+    pub fn policy_up(&self, id: PolicyId) -> Option<PolicyPart> {
+        self.tables.policies.get(usize::from(id.0))?.part(true)
+    }
+
+    /// As [`Self::policy_line`], what concerns usual packets to the subscriber.
+    #[inline(always)]
+    #[must_use]
+    pub fn policy_down(&self, id: PolicyId) -> Option<PolicyPart> {
+        self.tables.policies.get(usize::from(id.0))?.part(false)
     }
 
     /// As [`Self::policy_line`], all of it.
@@ -182,6 +204,17 @@ impl Reader {
     pub fn framed_owner(&self, range: &PoolRange, address: Ipv4Addr) -> Option<BlockOwner> {
         let index = usize::try_from(range.index_of(address)?).ok()?;
         BlockOwner::from_word(self.tables.framed.get(index)?.load(Ordering::Acquire))
+    }
+
+    /// Starts loading what [`Reader::framed_owner`] reads.
+    #[inline]
+    pub fn prefetch_framed(&self, range: &PoolRange, address: Ipv4Addr) {
+        if let Some(at) = range
+            .index_of(address)
+            .and_then(|at| usize::try_from(at).ok())
+        {
+            self.tables.framed.prefetch(at);
+        }
     }
 
     /// The session a subscriber's IPv6 prefix (the upper half of an address in it) belongs to.

@@ -267,13 +267,27 @@ impl SessionLine {
     #[inline(always)]
     #[must_use]
     pub const fn nat(&self) -> Option<PortBlock> {
-        let block = PortBlock {
+        let block = self.block();
+        if block.size == 0 { None } else { Some(block) }
+    }
+
+    /// As [`Session::nat`]; a block of size 0 when there is none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn block(&self) -> PortBlock {
+        PortBlock {
             address: Ipv4Addr::from_bits(self.words[2] as u32),
             address_index: (self.words[3] >> 16) as u16,
             first_port: (self.words[3] >> 48) as u16,
             size: (self.words[3] >> 32) as u16,
-        };
-        if block.size == 0 { None } else { Some(block) }
+        }
+    }
+
+    /// How many VLAN tags the session's frames have.
+    #[inline(always)]
+    #[must_use]
+    pub const fn tags(&self) -> usize {
+        (self.words[0] >> 63) as usize + (self.words[1] >> 63) as usize
     }
 
     /// As [`Session::policy`].
@@ -359,6 +373,13 @@ impl SessionEntry {
     pub(crate) fn line(&self) -> Result<SessionLine, SlotError> {
         let (state, words) = self.slot.read_raw()?;
         Ok(SessionLine { state, words })
+    }
+
+    /// As [`Self::line`], if it can be had at once and is a session that `owner` forwards.
+    #[inline(always)]
+    pub(crate) fn open_line(&self, owner: u8) -> Option<SessionLine> {
+        let (state, words) = self.slot.read_open(owner)?;
+        Some(SessionLine { state, words })
     }
 
     /// As [`Self::line`], with IPv6.

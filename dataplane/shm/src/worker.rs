@@ -342,6 +342,39 @@ impl Worker {
             .is_some_and(|stats| stats.conforms(which, meter, meter.ns(bytes), now_ns))
     }
 
+    /// [`Self::conforms`] and, if it does, [`Self::count_up`] in one.
+    #[inline(always)]
+    #[must_use]
+    pub fn pass_up(
+        &self,
+        slot: SlotIndex,
+        meter: Meter,
+        ip_bytes: u64,
+        (now_ns, now_ms): (u64, u64),
+    ) -> bool {
+        self.stats(slot).is_some_and(|stats| {
+            let conforms = stats.conforms(Policed::Up, meter, meter.ns(ip_bytes), now_ns);
+            if conforms {
+                stats.count_up(ip_bytes);
+                stats.seen_up(now_ms);
+            }
+            conforms
+        })
+    }
+
+    /// [`Self::conforms`] and, if it does, [`Self::count_down`] in one.
+    #[inline(always)]
+    #[must_use]
+    pub fn pass_down(&self, slot: SlotIndex, meter: Meter, ip_bytes: u64, now_ns: u64) -> bool {
+        self.stats(slot).is_some_and(|stats| {
+            let conforms = stats.conforms(Policed::Down, meter, meter.ns(ip_bytes), now_ns);
+            if conforms {
+                stats.count_down(ip_bytes);
+            }
+            conforms
+        })
+    }
+
     /// Number of live NAT mappings, for the status.
     pub fn set_nat_mappings(&self, mappings: u32) {
         self.block().nat_mappings.store(mappings, Ordering::Relaxed);
@@ -386,14 +419,16 @@ impl Worker {
     #[inline]
     #[must_use]
     pub fn reverse(&self, address_index: u16, protocol: NatProtocol, port: u16) -> Option<Reverse> {
+        Reverse::unpack(self.reverse_word(address_index, protocol, port))
+    }
+
+    /// As [`Self::reverse`], packed.
+    #[inline(always)]
+    #[must_use]
+    pub fn reverse_word(&self, address_index: u16, protocol: NatProtocol, port: u16) -> u64 {
         let at = reverse_index(address_index, protocol, port);
-        Reverse::unpack(
-            self.reader
-                .tables
-                .nat_reverse
-                .get(at)?
-                .load(Ordering::Relaxed),
-        )
+        let word = self.reader.tables.nat_reverse.get(at);
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     /// Starts loading a reverse mapping.

@@ -175,8 +175,8 @@ impl Delta {
     #[must_use]
     pub const fn apply(self, check: u16) -> u16 {
         let sum = self.0 + (!check.to_be()) as u32;
-        let sum = (sum >> 16) + (sum & 0xffff);
-        u16::from_be(!((sum >> 16) + (sum & 0xffff)) as u16)
+        // Each half with the other and the carry of the lower one: what two rounds of folding give.
+        u16::from_be(!(sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16)
     }
 
     /// The UDP checksum after the change: zero (none) stays zero, a computed zero becomes 0xffff (RFC 768).

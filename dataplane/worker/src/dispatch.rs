@@ -1,8 +1,8 @@
 //! What becomes of a burst after the stages: every frame goes where its verdict says.
 
+use crate::frame::Frame;
 use crate::host::HostBell;
 use crate::tx::TxPort;
-use crate::frame::Frame;
 use bng_fastpath::fragment;
 use bng_fastpath::{BURST, Punt, Verdict};
 use bng_shm::{Counter, FrameMeta, PuntClass, Worker};
@@ -55,6 +55,24 @@ impl HandOver {
 impl Outlets {
     /// Sends every frame of the burst where its verdict says; the burst is empty afterwards.
     pub fn dispatch(
+        &mut self,
+        burst: &mut Burst<BURST>,
+        verdicts: &[Verdict; BURST],
+        shm: &mut Worker,
+        now_ms: u64,
+    ) {
+        if let Some(port) = only_port(verdicts.get(..burst.len()).unwrap_or(&[]))
+            && let Some(tx) = self.tx.get_mut(usize::from(port))
+        {
+            tx.send(burst, shm);
+        } else {
+            self.dispatch_each(burst, verdicts, shm, now_ms);
+        }
+    }
+
+    /// As [`Self::dispatch`], frame by frame.
+    #[inline(never)]
+    fn dispatch_each(
         &mut self,
         burst: &mut Burst<BURST>,
         verdicts: &[Verdict; BURST],
@@ -153,4 +171,14 @@ impl Outlets {
             tx.flush(shm);
         }
     }
+}
+
+/// The port, if all frames are forwarded to one, as those of most bursts are.
+#[inline]
+fn only_port(verdicts: &[Verdict]) -> Option<u8> {
+    let Some(Verdict::Forward { port: first }) = verdicts.first() else {
+        return None;
+    };
+    let same = |verdict: &Verdict| matches!(verdict, Verdict::Forward { port } if port == first);
+    verdicts.iter().all(same).then_some(*first)
 }

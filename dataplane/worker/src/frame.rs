@@ -71,6 +71,11 @@ impl PacketBuf for Frame {
         let _ = self.0.truncate(len);
     }
 
+    #[inline(always)]
+    fn reframe(&mut self, front: isize, len: usize) -> bool {
+        self.0.reframe(front, len)
+    }
+
     #[inline]
     fn is_contiguous(&self) -> bool {
         self.0.is_contiguous()

@@ -41,21 +41,38 @@ impl TxPort {
         self.gathered.push(mbuf);
     }
 
-    /// Sends what was gathered. What the device does not take is dropped as `tx_queue_full`.
+    /// Sends a whole burst, behind what was gathered; it is empty afterwards.
+    #[inline]
+    pub fn send<const N: usize>(&mut self, burst: &mut Burst<N>, shm: &Worker) {
+        self.flush(shm);
+        transmit(&mut self.queue, burst, (self.packets, self.bytes), shm);
+    }
+
+    /// Sends what was gathered.
     #[inline]
     pub fn flush(&mut self, shm: &Worker) {
-        if self.gathered.is_empty() {
-            return;
-        }
-        let bytes: usize = self.gathered.iter().map(Mbuf::len).sum();
-        let sent = self.queue.burst(&mut self.gathered);
-        let mut unsent_bytes = 0;
         if !self.gathered.is_empty() {
-            unsent_bytes = self.gathered.iter().map(Mbuf::len).sum();
-            shm.count(Counter::TxQueueFull, self.gathered.len() as u64);
-            Mbuf::free_bulk(&mut self.gathered);
+            let counters = (self.packets, self.bytes);
+            transmit(&mut self.queue, &mut self.gathered, counters, shm);
         }
-        shm.count(self.packets, sent as u64);
-        shm.count(self.bytes, (bytes - unsent_bytes) as u64);
     }
+}
+
+/// Sends a burst. What the device does not take is dropped as `tx_queue_full`.
+fn transmit<const N: usize>(
+    queue: &mut TxQueue,
+    burst: &mut Burst<N>,
+    (packets, octets): (Counter, Counter),
+    shm: &Worker,
+) {
+    let bytes: usize = burst.iter().map(Mbuf::len).sum();
+    let sent = queue.burst(burst);
+    let mut unsent_bytes = 0;
+    if !burst.is_empty() {
+        unsent_bytes = burst.iter().map(Mbuf::len).sum();
+        shm.count(Counter::TxQueueFull, burst.len() as u64);
+        Mbuf::free_bulk(burst);
+    }
+    shm.count(packets, sent as u64);
+    shm.count(octets, (bytes - unsent_bytes) as u64);
 }

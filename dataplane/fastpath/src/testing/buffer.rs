@@ -95,6 +95,22 @@ impl PacketBuf for TestBuf {
     }
 
     #[inline(always)]
+    fn reframe(&mut self, front: isize, len: usize) -> bool {
+        let Some(start) = self.start.checked_add_signed(front) else {
+            return false;
+        };
+        let Some(end) = start
+            .checked_add(len)
+            .filter(|end| *end <= self.bytes.len())
+        else {
+            return false;
+        };
+        self.start = start;
+        self.bytes.truncate(end);
+        true
+    }
+
+    #[inline(always)]
     fn is_contiguous(&self) -> bool {
         !self.segmented
     }

@@ -1,0 +1,267 @@
+//! Usual packets upstream, a burst at a time.
+//!
+//! Pass 1 parses and prefetches the session and the NAT bucket, pass 2 looks whether everything is as it should be, the
+//! route look-up takes the whole burst at once, pass 3 changes and counts.
+
+use bng_shm::{Meter, RangeKind, Reverse, SlotIndex};
+use bng_wire::ethernet::ETH_LEN;
+use bng_wire::U16;
+
+use crate::buffer::{BURST, PacketBuf};
+use crate::burst::{AHEAD, Burst};
+use crate::destination;
+use crate::fib::Fib4;
+use crate::nat_port::in_block;
+use crate::nat_table::Key;
+use crate::route;
+use crate::usual::{self, End, Packet, Session, SessionFrames};
+use crate::verdict::Verdict;
+use crate::worker::Stages;
+
+/// The facts of one packet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fact {
+    /// Usual so far.
+    pub(crate) usual: bool,
+    session: Session,
+    packet: Packet,
+    slot: SlotIndex,
+    /// The mapping's key but for the generation, and its home bucket.
+    key: Key,
+    home: u32,
+    // From here on: pass 2.
+    meter: Meter,
+    /// The packet's source from now on.
+    src: End,
+}
+
+impl Fact {
+    pub(crate) const EMPTY: Self = Self {
+        usual: false,
+        session: Session::EMPTY,
+        packet: Packet::EMPTY,
+        slot: SlotIndex(0),
+        key: Key::EMPTY,
+        home: 0,
+        meter: Meter {
+            cost: 0,
+            burst_ns: 0,
+        },
+        src: (Packet::EMPTY.src, U16::ZERO),
+    };
+}
+
+/// Forwards the usual packets of a burst, writes their verdicts and returns how many they are; the facts of all others
+/// are not [`usual`](Fact::usual).
+pub(crate) fn run<B: PacketBuf, F: Fib4>(
+    stages: &Stages,
+    facts: &mut [Fact; BURST],
+    fib: &F,
+    burst: &mut Burst<'_, B>,
+) -> usize {
+    parse(stages, burst.bufs, facts);
+    let count = burst.bufs.len().min(BURST);
+    let (mut destinations, mut answers) = ([0; BURST], [0; BURST]);
+    let Some(present) = facts.get_mut(..count) else {
+        return 0;
+    };
+    check(stages, present, &mut destinations);
+    if let (Some(dst), Some(out)) = (destinations.get(..count), answers.get_mut(..count)) {
+        fib.lookup(dst, out);
+    }
+    forward(stages, burst, present, &answers)
+}
+
+/// Pass 1: everything the frame itself says.
+#[inline(never)]
+fn parse<B: PacketBuf>(stages: &Stages, bufs: &[B], facts: &mut [Fact; BURST]) {
+    bufs.iter().take(AHEAD).for_each(B::prefetch);
+    // Most bursts are from one port.
+    let mut port = u8::MAX;
+    let mut access = None;
+    for (at, (buf, fact)) in bufs.iter().zip(facts.iter_mut()).enumerate() {
+        if let Some(next) = bufs.get(at + AHEAD) {
+            next.prefetch();
+        }
+        if buf.port() != port {
+            port = buf.port();
+            access = frames_of(stages, port);
+        }
+        fact.usual = if let Some((frames, index)) = &access
+            && buf.is_contiguous()
+            && frames.read(buf.data(), &mut fact.session, &mut fact.packet)
+        {
+            fact.slot = SlotIndex::new(*index, fact.session.id);
+            stages.shm.reader().prefetch_session(fact.slot);
+            let Packet { src_port, .. } = fact.packet;
+            fact.key = Key::new(fact.slot, 0, fact.packet.protocol(), src_port.get());
+            fact.home = stages.nat.table.home(fact.key);
+            stages.nat.table.prefetch(fact.home);
+            true
+        } else {
+            false
+        };
+    }
+}
+
+/// The frames to an access port, and its index among access ports.
+#[cold]
+fn frames_of(stages: &Stages, port: u8) -> Option<(SessionFrames, u8)> {
+    let (own, index) = stages.ports.access(port).ok()?;
+    Some((SessionFrames::to_port(own.mac), index))
+}
+
+/// Pass 2: session, source and destination address, policy, filter, NAT.
+#[inline(never)]
+fn check(stages: &Stages, facts: &mut [Fact], destinations: &mut [u32; BURST]) {
+    for (fact, destination) in facts.iter_mut().zip(destinations) {
+        *destination = fact.packet.dst.get();
+        fact.usual = fact.usual && passes(stages, fact, *destination).is_some();
+    }
+}
+
+#[inline(always)]
+fn passes(stages: &Stages, fact: &mut Fact, dst: u32) -> Option<()> {
+    let reader = stages.shm.reader();
+    // Only if this worker owns it (INV-OWNER-1).
+    let session = reader.open_session(fact.slot, stages.shm.index())?;
+    let packet = &fact.packet;
+    let src = packet.src.get();
+    // A session without an IPv4 address has 0.0.0.0, which is nobody's source.
+    if !session.is_from(fact.session.sender)
+        || session.framed_ip() != src
+        || src == 0
+        || dst == session.gateway_ip()
+        || destination::upstream(&stages.ranges, dst).is_err()
+    {
+        return None;
+    }
+    let policy = reader.policy_up(session.policy())?;
+    if let Some(filter) = stages.filters.by_id(policy.filter()).ok()? {
+        let remote = (packet.dst, packet.dst_port);
+        if !packet.passes(&filter.up.v4, remote, packet.src_port) {
+            return None;
+        }
+    }
+    fact.meter = policy.meter;
+    reader.prefetch_stats(fact.slot);
+    let block = session.block();
+    if block.size == 0 {
+        fact.src = (packet.src, packet.src_port);
+        return is_routed(stages, src).then_some(());
+    }
+    let generation = Reverse::generation_bits(session.generation());
+    let key = fact.key.of_generation(generation);
+    let mapping = stages.nat.table.find(fact.home, key)?;
+    fact.src = (block.address.to_bits().into(), mapping.outside_port.into());
+    let lives = in_block(&block, mapping.address_index, mapping.outside_port)
+        && mapping.last_seen == stages.nat.tick;
+    lives.then_some(())
+}
+
+#[cold]
+fn is_routed(stages: &Stages, src: u32) -> bool {
+    let range = stages.ranges.find(src);
+    range.is_some_and(|range| range.kind == RangeKind::Routed)
+}
+
+/// Pass 3: next hop, policer, new header, counters.
+#[inline(never)]
+fn forward<B: PacketBuf>(
+    stages: &Stages,
+    burst: &mut Burst<'_, B>,
+    facts: &mut [Fact],
+    answers: &[u64; BURST],
+) -> usize {
+    let mut forwarded = 0;
+    // Most bursts leave by few next hops.
+    let mut egress = None;
+    let packets = burst.bufs.iter_mut().zip(burst.verdicts.iter_mut());
+    for ((buf, verdict), (fact, answer)) in packets.zip(facts.iter_mut().zip(answers)) {
+        if fact.usual {
+            if let Some(port) = leave(stages, buf, fact, *answer, &mut egress) {
+                forwarded += 1;
+                *verdict = Verdict::Forward { port };
+            } else {
+                fact.usual = false;
+            }
+        }
+    }
+    forwarded
+}
+
+#[inline(always)]
+fn leave<B: PacketBuf>(
+    stages: &Stages,
+    buf: &mut B,
+    fact: &Fact,
+    answer: u64,
+    last: &mut Option<Egress>,
+) -> Option<u8> {
+    let Fact { slot, packet, .. } = fact;
+    let egress = match last {
+        Some(egress) if egress.answer == answer => egress,
+        _ => next_hop(stages, answer, packet, last)?,
+    };
+    let len = packet.len;
+    if len > egress.mtu {
+        return None;
+    }
+    let now = (stages.now_ns, stages.now_ms);
+    // From here on things change.
+    if !stages.shm.pass_up(*slot, fact.meter, u64::from(len), now) {
+        return None;
+    }
+    let front = SessionFrames::L3 - ETH_LEN + usize::from(fact.session.tags);
+    if buf.reframe(front as isize, ETH_LEN + usize::from(len))
+        && let Some((header, bytes)) = buf.data_mut().split_first_chunk_mut()
+    {
+        *header = egress.header;
+        let old = (packet.src, packet.src_port);
+        usual::rewrite(bytes, packet.is_tcp, old, fact.src, |head| {
+            (&mut head.ip.src, &mut head.src_port)
+        });
+    }
+    Some(egress.port)
+}
+
+/// Where packets leave.
+#[derive(Debug, Clone, Copy)]
+struct Egress {
+    /// The FIB's answer that leads there for every flow; no answer is as large as [`u64::MAX`].
+    answer: u64,
+    /// Index among all ports.
+    port: u8,
+    /// Largest IP packet the port sends, bytes.
+    mtu: u16,
+    /// Ethernet header of the frames.
+    header: [u8; ETH_LEN],
+}
+
+/// The next hop of a FIB answer, kept for the next packet.
+#[cold]
+fn next_hop<'a>(
+    stages: &Stages,
+    answer: u64,
+    packet: &Packet,
+    last: &'a mut Option<Egress>,
+) -> Option<&'a Egress> {
+    let reader = stages.shm.reader();
+    let named = route::named(answer);
+    let [src_port, dst_port] = [packet.src_port, packet.dst_port].map(|port| u32::from(port.get()));
+    let spread = route::spread(packet.src.get(), packet.dst.get(), src_port << 16 | dst_port);
+    let hop = reader.member(named, spread);
+    let (port, dst) = reader.neighbour(hop)?;
+    let own = stages.ports.core(port).ok()?;
+    let mut header = [0; ETH_LEN];
+    // Two words that overlap: the second goes over the end of the first.
+    *header.first_chunk_mut()? = dst;
+    *header.last_chunk_mut()? = stages.ports.ipv4_source(port)?;
+    Some(last.insert(Egress {
+        // A member of a group is for this flow only.
+        answer: if hop == named { answer } else { u64::MAX },
+        port,
+        mtu: own.mtu,
+        header,
+    }))
+}

@@ -67,8 +67,10 @@ fn thousands_of_routes_come_and_go_while_nothing_is_lost() {
             }
         };
         let seen = || Ok((routes(&lab, "routes") - few, routes(&lab, "routes6") - few6));
-        wait_until(&format!("{verb} in both FIBs"), LIMIT, seen, |more| there(more.0) && there(more.1))
-            .unwrap();
+        wait_until(&format!("{verb} in both FIBs"), LIMIT, seen, |more| {
+            there(more.0) && there(more.1)
+        })
+        .unwrap();
     }
     emulation.finish().assert_nothing_lost();
     wait_for_sessions(&lab, 0);

@@ -138,7 +138,7 @@ dataplane:
   main_core: 0
   workers: [{workers}]
   idle_backoff_us: 100
-  mbufs: 32768
+  mbufs: {mbufs}
   routes: {{ ipv4: 65536, ipv6: 16384 }}
   eal:
     hugepages: {hugepages}
@@ -182,6 +182,7 @@ log:
   users:
 ",
             workers = workers.join(", "),
+            mbufs = 16_384 + 8_192 * u32::from(self.workers.max(2)),
             hugepages = hugepages_free_mib() >= MEMORY_MIB,
             queues = self.workers,
             core = addresses::GATEWAY_CORE,

@@ -161,7 +161,8 @@ pub struct Lab {
     client: Option<UmlGuest>,
     controlplane: Option<Process>,
     dataplane: Option<Process>,
-    www: Option<Process>,
+    www: Vec<Process>,
+    ipv6: bool,
     programs: Programs,
     subscriber: Namespace,
     gateway: Namespace,
@@ -181,7 +182,8 @@ impl Lab {
             client: None,
             controlplane: None,
             dataplane: None,
-            www: None,
+            www: Vec::new(),
+            ipv6: config.ipv6,
             programs,
             subscriber: Namespace::create(&format!("{name}-sub"))?,
             gateway: Namespace::create(&format!("{name}-gw"))?,
@@ -359,11 +361,17 @@ impl Lab {
     /// # Errors
     /// When the program `bng-lab` is missing or does not start.
     pub fn start_www(&mut self) -> Result<()> {
-        let mut command = Command::new(self.programs.find("bng-lab")?);
-        command.args(["www", "--listen", &format!("{}:80", addresses::WWW)]);
-        let mut process = Process::start(&self.internet, self.dir(), "www", command)?;
-        process.wait_for_log("listening", 0, READY_LIMIT)?;
-        self.www = Some(process);
+        let mut servers = vec![("www", format!("{}:80", addresses::WWW))];
+        if self.ipv6 {
+            servers.push(("www6", format!("[{}]:80", addresses::WWW6)));
+        }
+        for (name, listen) in servers {
+            let mut command = Command::new(self.programs.find("bng-lab")?);
+            command.args(["www", "--listen", &listen]);
+            let mut process = Process::start(&self.internet, self.dir(), name, command)?;
+            process.wait_for_log("listening", 0, READY_LIMIT)?;
+            self.www.push(process);
+        }
         Ok(())
     }
 
@@ -587,10 +595,8 @@ impl Lab {
     /// When this cannot be written down.
     pub fn keep(mut self) -> Result<()> {
         self.registration.keep()?;
-        for process in [&mut self.controlplane, &mut self.dataplane, &mut self.www]
-            .into_iter()
-            .flatten()
-        {
+        let daemons = [&mut self.controlplane, &mut self.dataplane];
+        for process in daemons.into_iter().flatten().chain(&mut self.www) {
             process.keep();
         }
         if let Some(client) = &mut self.client {

@@ -21,9 +21,11 @@ fn dialled(config: &GatewayConfig, options: &str) -> (Lab, String) {
     (lab, link.local)
 }
 
-/// Subscribers with public addresses, so that the internet host may send to them at will.
+/// Subscribers with public addresses, so that the internet host may send to them at will. One worker: with several, the
+/// packet sockets of `net_af_packet` share the load by a fanout that puts fragments together before the port sees them.
 fn public() -> GatewayConfig {
     GatewayConfig {
+        workers: 1,
         subscriber_pool: (Ipv4Addr::new(203, 0, 113, 128), 28),
         nat: false,
         ..GatewayConfig::default()
@@ -79,6 +81,7 @@ fn a_packet_too_large_for_the_session_tells_its_sender_or_is_fragmented() {
     let (_, text) = ping(&lab, &subscriber, 1465);
     assert!(text.contains("2 packets received"), "{text}");
     assert_eq!(counted(&lab, "icmp_error_sent"), 1.0);
+    assert_eq!(counted(&lab, "fragments_made"), 0.0);
     let route = format!("route get {subscriber}");
     let route = lab.internet().ip(&route).unwrap();
     assert!(route.contains("mtu 1492"), "{route}");

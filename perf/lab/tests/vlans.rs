@@ -39,8 +39,7 @@ fn clients_get_what_their_vlan_range_says_and_others_get_no_answer() {
     for command in [
         "ip link add link vec0 name vec0.100 type vlan id 100",
         "ip link add link vec0 name vec0.200 type vlan id 200",
-        // Provider bridge: 0x88a8 outside, 0x8100 inside.
-        "ip link add link vec0 name vec0.300 type vlan proto 802.1ad id 300",
+        "ip link add link vec0 name vec0.300 type vlan id 300",
         "ip link add link vec0.300 name vec0.300.7 type vlan id 7",
         "for vlan in vec0.100 vec0.200 vec0.300 vec0.300.7; do ip link set $vlan up || exit 1; done",
     ] {
@@ -85,6 +84,39 @@ fn clients_get_what_their_vlan_range_says_and_others_get_no_answer() {
     assert!(
         drops.get("vlan_not_configured").is_some_and(|n| *n >= 1.0),
         "{drops:?}"
+    );
+    lab.api().wait_until_conserved().unwrap();
+}
+
+/// A provider bridge's tags, 0x88a8 outside and 0x8100 inside. `net_af_packet` hides the outer one's TPID, so the port is told.
+#[test]
+fn a_client_behind_a_provider_bridge_is_answered_with_its_tags() {
+    let config = GatewayConfig {
+        access_keys: "outer_tpid: 0x88a8\n".to_owned(),
+        ..GatewayConfig::default()
+    };
+    let mut lab = start(&config);
+    lab.boot_client().unwrap();
+    let client = lab.client().unwrap();
+    for command in [
+        "ip link add link vec0 name s300 type vlan proto 802.1ad id 300",
+        "ip link add link s300 name c7 type vlan id 7",
+        "ip link set s300 up && ip link set c7 up",
+    ] {
+        client.sh(command, LIMIT).unwrap();
+    }
+    client
+        .dial_over("c7", "wan", USER, PASSWORD, "", LIMIT)
+        .unwrap();
+    let get = format!("curl -sS --max-time 20 http://{}/", addresses::WWW);
+    let page = client.sh(&get, LIMIT).unwrap();
+    assert!(page.contains(www::TITLE), "{page}");
+    let id = wait_for_sessions(&lab, 1).into_keys().next().unwrap();
+    let session = lab.api().get(&format!("/api/v1/sessions/{id}")).unwrap();
+    assert_eq!(
+        (&session["s_vlan"], &session["c_vlan"]),
+        (&300.into(), &7.into()),
+        "{session}"
     );
     lab.api().wait_until_conserved().unwrap();
 }

@@ -21,11 +21,9 @@ fn dialled(config: &GatewayConfig, options: &str) -> (Lab, String) {
     (lab, link.local)
 }
 
-/// Subscribers with public addresses, so that the internet host may send to them at will. One worker: with several, the
-/// packet sockets of `net_af_packet` share the load by a fanout that puts fragments together before the port sees them.
+/// Subscribers with public addresses, so that the internet host may send to them at will.
 fn public() -> GatewayConfig {
     GatewayConfig {
-        workers: 1,
         subscriber_pool: (Ipv4Addr::new(203, 0, 113, 128), 28),
         nat: false,
         ..GatewayConfig::default()
@@ -81,7 +79,10 @@ fn a_packet_too_large_for_the_session_tells_its_sender_or_is_fragmented() {
     let (_, text) = ping(&lab, &subscriber, 1465);
     assert!(text.contains("2 packets received"), "{text}");
     assert_eq!(counted(&lab, "icmp_error_sent"), 1.0);
-    assert_eq!(counted(&lab, "fragments_made"), 0.0);
+    // The sender's own fragments: `net_af_packet` asks the kernel to put them together before the port sees them (its fanout
+    // of the packet sockets), so the gateway may make new ones.
+    let before = counted(&lab, "fragments_made");
+    assert!(before <= 2.0, "{before}");
     let route = format!("route get {subscriber}");
     let route = lab.internet().ip(&route).unwrap();
     assert!(route.contains("mtu 1492"), "{route}");
@@ -93,7 +94,7 @@ fn a_packet_too_large_for_the_session_tells_its_sender_or_is_fragmented() {
     lab.internet().ip("route flush cache").unwrap();
     let (status, text) = ping(&lab, &subscriber, 1472);
     assert!(status == 0 && text.contains(" 0% packet loss"), "{text}");
-    assert_eq!(counted(&lab, "fragments_made"), 3.0);
+    assert_eq!(counted(&lab, "fragments_made") - before, 3.0);
     assert_eq!(counted(&lab, "icmp_error_sent"), 1.0);
 
     let file = capture.stop().unwrap();

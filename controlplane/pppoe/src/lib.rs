@@ -37,7 +37,9 @@ mod table;
 mod time;
 mod timers;
 
-pub use config::{Config, ConfigError, Limits, PortConfig, PortId, Rate, ServicePolicy, VlanProfile};
+pub use config::{
+    Config, ConfigError, Limits, PortConfig, PortId, Rate, ServicePolicy, VlanProfile,
+};
 pub use counters::{Counters, DropReason, Outcome, TerminateCause};
 pub use engine::{AccessConcentrator, AdoptError, AuthError};
 pub use events::{

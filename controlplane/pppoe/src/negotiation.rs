@@ -367,6 +367,10 @@ impl<N: Negotiable> Negotiation<N> {
             return Step::Quiet;
         };
         self.state = next;
+        if event == Event::Up {
+            // Also after a negotiation that came to nothing, when there was no This-Layer-Down.
+            self.begin_anew(cx);
+        }
         let mut step = Step::Quiet;
         let mut restart_timer = false;
         for action in actions {
@@ -374,11 +378,7 @@ impl<N: Negotiable> Negotiation<N> {
                 Action::Tlu => step = Step::Up,
                 Action::Tld => {
                     step = Step::Down;
-                    self.acknowledged = None;
-                    self.naks_sent = 0;
-                    self.restart_left = cx.config.max_configure;
-                    self.back_off = 0;
-                    self.options.restart();
+                    self.begin_anew(cx);
                 }
                 Action::Tls => {}
                 Action::Tlf => step = Step::Finished,
@@ -436,6 +436,15 @@ impl<N: Negotiable> Negotiation<N> {
             self.arm(lower, cx);
         }
         step
+    }
+
+    /// A negotiation begins: what was counted and agreed on in the one before is forgotten.
+    fn begin_anew(&mut self, cx: &Context<'_>) {
+        self.acknowledged = None;
+        self.naks_sent = 0;
+        self.restart_left = cx.config.max_configure;
+        self.back_off = 0;
+        self.options.restart();
     }
 
     /// Starts the Restart timer for a request just sent.

@@ -367,6 +367,24 @@ fn a_renegotiation_of_lcp_takes_both_down_and_brings_both_up_with_the_same_ident
 }
 
 #[test]
+fn after_a_renegotiation_of_lcp_a_client_that_insisted_before_is_told_an_identifier_again() {
+    let mut world = world();
+    let mut client = Client {
+        interface_id: Some(0),
+        insists_on_id: true,
+        ..client()
+    };
+    client.dial(&mut world);
+    assert!(record_of(&world).interface_ids.is_none());
+    client.insists_on_id = false;
+    client.lcp_acked = (false, false);
+    let request = client.lcp_request();
+    client.converse(&mut world, vec![request]);
+    let ids = record_of(&world).interface_ids.unwrap();
+    assert_eq!(client.interface_id, Some(ids.peer));
+}
+
+#[test]
 fn a_router_solicitation_is_answered_to_its_sender_within_a_rate() {
     let (mut world, client) = dual_stack_up();
     let source = nd::link_local(PEER);

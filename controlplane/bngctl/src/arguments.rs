@@ -55,7 +55,7 @@ pub(crate) enum Command {
     Workers,
     /// Ports: link, MAC address, driver.
     Ports,
-    /// Use of address and NAT pools.
+    /// Use of address pools, their IPv6 prefixes, and NAT pools.
     Pools,
     /// Policies of the configuration.
     #[command(subcommand)]

@@ -328,14 +328,23 @@ pub(crate) fn ports(ports: &Value) -> String {
     finish(table, &[3, 5, 9, 10, 11, 12, 13])
 }
 
-/// Address and NAT pools.
+/// Address pools with their IPv6 prefixes, and NAT pools.
 pub(crate) fn pools(pools: &Value) -> String {
     let mut address = table(&["ADDRESS POOL", "USED", "TOTAL", "NAT"]);
     for pool in pools.get("address").map_or(&[][..], list) {
         let text = |key| cell(pool, &[key]);
         address.add_row([text("name"), text("used"), text("total"), text("nat")]);
     }
-    let out = finish(address, &[1, 2]);
+    let mut out = finish(address, &[1, 2]);
+    let prefixes = pools.get("prefixes").map_or(&[][..], list);
+    if !prefixes.is_empty() {
+        let mut table = table(&["IPV6 PREFIXES", "USED", "TOTAL"]);
+        for pool in prefixes {
+            let text = |key| cell(pool, &[key]);
+            table.add_row([text("name"), text("used"), text("total")]);
+        }
+        out = out + "\n" + &finish(table, &[1, 2]);
+    }
     let translated = pools.get("nat").map_or(&[][..], list);
     if translated.is_empty() {
         return out;
@@ -541,6 +550,20 @@ mod tests {
     }
 
     #[test]
+    fn pools_are_shown_with_their_ipv6_prefixes() {
+        let text = pools(&json!({
+            "address": [{"name": "home", "used": 1, "total": 253, "nat": null}],
+            "prefixes": [{"name": "home ipv6.delegated", "used": 5, "total": 16}],
+            "nat": []
+        }));
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[3].contains("IPV6 PREFIXES"), "{text}");
+        for part in ["home ipv6.delegated", "5", "16"] {
+            assert!(lines[4].contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
     fn details_are_flat_and_magic_numbers_hexadecimal() {
         let text = details(
             &json!({"id": "access0-7", "ppp": {"our_magic": 0x1234, "dns": ["9.9.9.9", "1.1.1.1"]}}),
@@ -557,7 +580,9 @@ mod tests {
         ] {
             show(&Value::Null);
             show(&json!([{}]));
-            show(&json!({"items": [{}], "address": [{}], "nat": [{}], "components": [{}]}));
+            show(
+                &json!({"items": [{}], "address": [{}], "prefixes": [{}], "nat": [{}], "components": [{}]}),
+            );
         }
     }
 }

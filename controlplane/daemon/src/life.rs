@@ -168,7 +168,7 @@ impl Driver {
                             self.tally.add(Count::PrefixesEmpty);
                             self.warn_now_and_then(
                                 &error,
-                                "subscribers are left without IPv6",
+                                "subscribers are left without this prefix",
                                 clock,
                             );
                         }

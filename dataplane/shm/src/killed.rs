@@ -3,7 +3,9 @@
 //! The process that dies is this test binary, started again with [`DIE_AT`] in its environment.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test")]
 
+use crate::filters::FilterId;
 use crate::layout::Capacities;
+use crate::policy::{Meter, Policy, PolicyId, Rate};
 use crate::pools::{PoolRange, Pools, RangeKind};
 use crate::publisher::Publisher;
 use crate::reader::Reader;
@@ -104,10 +106,49 @@ fn pools(mark: u32) -> [PoolRange; 2] {
     ]
 }
 
+const PLACE: PolicyId = PolicyId(7);
+
+/// What the place says, one after the other.
+fn policies() -> [Policy; 2] {
+    let rate = |kbps| {
+        Some(Rate {
+            kbps,
+            burst_bytes: 100 * kbps,
+        })
+    };
+    let narrow = Policy {
+        up: rate(10),
+        down: rate(20),
+        source_check: false,
+        filter: Some(FilterId(3)),
+        ..Policy::default()
+    };
+    let wide = Policy {
+        up: rate(30),
+        ..Policy::default()
+    };
+    [narrow, wide]
+}
+
+/// A place says what was written there, or nothing: control takes up again what it finds.
+fn assert_whole_policy(reader: &Reader, at: u32) {
+    let Some(policy) = reader.policy(PLACE) else {
+        assert!(reader.policy_line(PLACE).is_none());
+        return;
+    };
+    assert!(policies().contains(&policy), "point {at}: {policy:?}");
+    let line = reader.policy_line(PLACE).unwrap();
+    let meters = (Meter::of(policy.up), Meter::of(policy.down));
+    assert_eq!((line.up(), line.down()), meters, "point {at}");
+}
+
 /// The life of a session, as control writes it.
 fn live(publisher: &mut Publisher) {
     publisher.publish_pools(&pools(1)).unwrap();
     publisher.publish_pools(&pools(2)).unwrap();
+    for policy in policies() {
+        publisher.write_policy(PLACE, Some(&policy)).unwrap();
+    }
     let opening = session(SessionState::Negotiating, 3);
     publisher
         .publish_session(SLOT, &opening, &record(3))
@@ -181,6 +222,7 @@ fn a_control_process_may_be_killed_at_any_store() {
 
         // The dataplane, with nobody on the other side.
         torn += u32::from(look(&reader, at).is_none());
+        assert_whole_policy(&reader, at);
         let mut ranges = Pools::default();
         if reader.refresh_pools(&mut ranges) {
             let mark = u32::from(ranges.ranges()[0].first_port);

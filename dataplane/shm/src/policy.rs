@@ -6,7 +6,8 @@
 
 use crate::filters::FilterId;
 use crate::shared::shared;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::fault_point;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Index of a policy. 0 is never a policy: a session that names it forwards nothing (drop `no_policy`, HZ-07 R2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -67,7 +68,7 @@ pub struct Meter {
 const FRACTION: u32 = 20;
 
 impl Meter {
-    fn of(rate: Option<Rate>) -> Self {
+    pub(crate) fn of(rate: Option<Rate>) -> Self {
         let Some(rate) = rate else {
             return Self::default();
         };
@@ -238,11 +239,19 @@ impl PolicyWords {
         (head & VALID != 0).then_some(PolicyPart { head, meter })
     }
 
+    /// Empties the place, and says that it is valid again when all of it is there: control may die at any store, and what
+    /// it finds it takes up again.
     pub(crate) fn write(&self, policy: Option<&Policy>) {
-        let words = policy.map_or([0; 8], |policy| policy.to_words());
-        for (word, value) in self.0.iter().zip(words) {
+        let [head, rest @ ..] = &self.0;
+        let [valid, values @ ..] = policy.map_or([0; 8], |policy| policy.to_words());
+        head.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (word, value) in rest.iter().zip(values) {
             word.store(value, Ordering::Relaxed);
+            fault_point();
         }
+        head.store(valid, Ordering::Release);
+        fault_point();
     }
 
     pub(crate) fn read(&self) -> Option<Policy> {

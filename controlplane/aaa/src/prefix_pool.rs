@@ -28,6 +28,15 @@ impl Prefix {
     pub const fn high(&self) -> u64 {
         (self.address.to_bits() >> 64) as u64
     }
+
+    /// Whether an address lies in it.
+    #[must_use]
+    pub const fn contains(&self, address: Ipv6Addr) -> bool {
+        let host_bits = 128 - self.length as u32;
+        let differs = self.address.to_bits() ^ address.to_bits();
+        // A length of 0 leaves nothing to compare.
+        matches!(differs.checked_shr(host_bits), None | Some(0))
+    }
 }
 
 /// The pool has no free prefix.

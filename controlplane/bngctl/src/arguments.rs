@@ -195,7 +195,7 @@ pub(crate) struct SessionFilter {
     /// Name of the subscriber, whole.
     #[arg(long)]
     user: Option<String>,
-    /// Address of the subscriber.
+    /// Address of the subscriber, or an IPv6 address in one of its prefixes.
     #[arg(long)]
     ip: Option<String>,
     /// Client MAC address.

@@ -72,13 +72,13 @@ pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
 fn matches(filter: &SessionFilter, live: &Live) -> bool {
     let SessionFilter {
         user,
-        framed_ip,
+        ip,
         mac,
         access_port,
         state,
     } = filter;
     (user.as_ref()).is_none_or(|user| user.as_bytes() == live.user)
-        && framed_ip.is_none_or(|ip| live.framed_ip() == Some(ip))
+        && ip.is_none_or(|ip| live.has_address(ip))
         && mac.is_none_or(|mac| live.line.mac == mac)
         && access_port.is_none_or(|port| live.session.port.0 == port)
         && state.is_none_or(|state| live.state == state)

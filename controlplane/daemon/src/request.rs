@@ -1,6 +1,6 @@
 //! Messages to the driver thread, and the handle REST and the netlink watcher hold.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -27,8 +27,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 pub struct SessionFilter {
     /// Name of the subscriber, whole.
     pub user: Option<String>,
-    /// Its address.
-    pub framed_ip: Option<Ipv4Addr>,
+    /// Its address, or one in its IPv6 prefixes.
+    pub ip: Option<IpAddr>,
     /// Its MAC address.
     pub mac: Option<MacAddr>,
     /// Index among the access ports.

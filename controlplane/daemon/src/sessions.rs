@@ -1,7 +1,7 @@
 //! The sessions as the driver knows them, and a bounded memory of those that ended.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use bng_pppoe::{AccessLine, SessionRecord, SessionRef};
 use bng_shm::{SessionState, SlotIndex, StatsCopy};
@@ -74,6 +74,18 @@ impl Live {
     #[must_use]
     pub fn framed_ip(&self) -> Option<Ipv4Addr> {
         self.holding.map(|holding| holding.lease.address)
+    }
+
+    /// Whether an address is its own, or lies in one of its prefixes.
+    #[must_use]
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.holding.is_some_and(|holding| match address {
+            IpAddr::V4(address) => holding.lease.address == address,
+            IpAddr::V6(address) => {
+                let mut prefixes = holding.prefixes.iter().flat_map(|it| it.iter());
+                prefixes.any(|prefix| prefix.contains(address))
+            }
+        })
     }
 }
 

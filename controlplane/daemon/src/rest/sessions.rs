@@ -1,6 +1,6 @@
 //! Sessions: list, show, end, and those that have ended.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -40,7 +40,7 @@ pub(crate) struct WindowQuery {
 pub(crate) struct SessionsQuery {
     /// Name of the subscriber, whole.
     user: Option<String>,
-    /// Address of the subscriber.
+    /// Address of the subscriber: IPv4, or an IPv6 address in one of its prefixes.
     ip: Option<String>,
     /// Client MAC address.
     mac: Option<String>,
@@ -84,8 +84,8 @@ fn filter(query: &SessionsQuery, settings: &Settings) -> Result<SessionFilter, A
         ApiError::BadQuery(format!("{what} is `{value}`, expected is {expected}"))
     };
     let ip = |text: &String| {
-        text.parse::<Ipv4Addr>()
-            .map_err(|_| bad("ip", text, "an IPv4 address"))
+        text.parse::<IpAddr>()
+            .map_err(|_| bad("ip", text, "an IPv4 or IPv6 address"))
     };
     let mac = |text: &String| {
         parse_mac(text).ok_or_else(|| bad("mac", text, "an address such as 02:00:00:00:00:01"))
@@ -105,7 +105,7 @@ fn filter(query: &SessionsQuery, settings: &Settings) -> Result<SessionFilter, A
     };
     Ok(SessionFilter {
         user: query.user.clone(),
-        framed_ip: query.ip.as_ref().map(ip).transpose()?,
+        ip: query.ip.as_ref().map(ip).transpose()?,
         mac: query.mac.as_ref().map(mac).transpose()?,
         access_port: query.port.as_ref().map(port).transpose()?,
         state: query.state.as_ref().map(state).transpose()?,

@@ -1,5 +1,6 @@
 //! IPv6 of a session: prefixes, who they lead to, and what a restart keeps of them.
 
+use bng_controlplane::request::SessionFilter;
 use bng_pppoe::codec::nd;
 use bng_shm::{BlockOwner, Delegated, Pools, SessionState};
 use bng_wire::pppoe::protocol;
@@ -68,6 +69,20 @@ fn a_subscriber_gets_prefixes_that_lead_to_its_session_until_its_end() {
     world.until("advertisement", &mut clients, |_, clients| {
         clients[0].advertised > 0
     });
+
+    let listed = |world: &World, ip: &str| {
+        let filter = SessionFilter {
+            ip: Some(ip.parse().unwrap()),
+            ..SessionFilter::default()
+        };
+        world.sessions_with(filter).total
+    };
+    for inside in ["2001:db8:0:100::1", "2001:db8:1000:ff:ffff::1"] {
+        assert_eq!(listed(&world, inside), 1, "{inside}");
+    }
+    for outside in ["2001:db8:0:101::1", "2001:db8:1000:100::1"] {
+        assert_eq!(listed(&world, outside), 0, "{outside}");
+    }
 
     let both = halves(&world, &clients[0]);
     let slot = world.slot(&clients[0]);

@@ -11,7 +11,7 @@ use bng_controlplane::driver::Driver;
 use bng_controlplane::netlink::Resolve;
 use bng_controlplane::policy_change::ChangeError;
 use bng_controlplane::policy_view::PolicyView;
-use bng_controlplane::request::{DriverHandle, Request, Window};
+use bng_controlplane::request::{DriverHandle, Request, SessionFilter, Window};
 use bng_controlplane::settings::Settings;
 use bng_controlplane::status::Status;
 use bng_controlplane::views::{EndedView, Page, SessionDetail, SessionView};
@@ -205,11 +205,15 @@ impl World {
     }
 
     pub(crate) fn sessions(&self) -> Page<SessionView> {
+        self.sessions_with(SessionFilter::default())
+    }
+
+    pub(crate) fn sessions_with(&self, filter: SessionFilter) -> Page<SessionView> {
         let window = Window {
             offset: 0,
             limit: 100,
         };
-        self.ask(|reply| Request::Sessions(Default::default(), window, reply))
+        self.ask(|reply| Request::Sessions(filter, window, reply))
     }
 
     pub(crate) fn session(&self, client: &Client) -> Option<SessionDetail> {

@@ -144,7 +144,7 @@ pub(crate) fn sessions(page: &Value) -> String {
             nat(session),
             cell(session, &["mac"]),
             vlans(session),
-            cell(session, &["policy", "name"]),
+            policy(session),
             cell(session, &["policy", "filter"]),
             cell(session, &["worker"]),
             since(number(session, "started_unix_ms")),
@@ -153,6 +153,21 @@ pub(crate) fn sessions(page: &Value) -> String {
         ]);
     }
     finish(table, &[9, 10, 11, 12]) + &footer(page)
+}
+
+/// What a session may do: a policy of the configuration or one of its own.
+fn policy(session: &Value) -> String {
+    let Some(policy @ Value::Object(_)) = session.get("policy") else {
+        return "-".to_owned();
+    };
+    let name = match policy.get("name") {
+        Some(Value::String(_)) => cell(policy, &["name"]),
+        _ => "(own)".to_owned(),
+    };
+    match policy.get("published") {
+        Some(Value::Bool(false)) => format!("{name}, not published"),
+        _ => name,
+    }
 }
 
 /// Ended sessions.
@@ -511,6 +526,16 @@ mod tests {
         }
         assert!(!text.contains('\u{1b}'));
         assert_eq!(lines[2], "1 of 5, from 1");
+    }
+
+    #[test]
+    fn a_policy_of_a_session_s_own_and_one_that_is_not_published_are_told_from_none() {
+        let shown = |policy: Value| super::policy(&json!({ "policy": policy }));
+        assert_eq!(shown(Value::Null), "-");
+        assert_eq!(shown(json!({"name": "gold", "published": true})), "gold");
+        assert_eq!(shown(json!({"name": null, "published": true})), "(own)");
+        let none = shown(json!({"name": "gold", "published": false}));
+        assert_eq!(none, "gold, not published");
     }
 
     #[test]

@@ -11,7 +11,9 @@ use bng_fastpath::{Origin, PacketBuf, Verdict};
 use bng_shm::{Counter, Policy, PolicyId, Rate, Session};
 use bng_wire::icmpv6::{icmpv6_type as icmp, unreachable_code};
 
-use v6::{counted, counted_by, hops, receive, send, send_from, stats, to_subscriber, world, world_of};
+use v6::{
+    counted, counted_by, hops, receive, send, send_from, stats, to_subscriber, world, world_of,
+};
 
 fn address(n: u32) -> (Ipv6Addr, u16) {
     (World::address6(n), 5_000)

@@ -299,13 +299,18 @@ fn leave<B: PacketBuf>(
         return None;
     }
     let now_ns = stages.now_ns;
-    if !stages.shm.pass_down(*slot, fact.meter, u64::from(len), now_ns) {
+    if !stages
+        .shm
+        .pass_down(*slot, fact.meter, u64::from(len), now_ns)
+    {
         back(buf, front);
         return None;
     }
     // From here on things change.
     let id = slot.session_id();
-    let bytes = access.header.write(buf.data_mut(), fact.client_mac, &fact.tags, id, len)?;
+    let bytes = access
+        .header
+        .write(buf.data_mut(), fact.client_mac, &fact.tags, id, len)?;
     let old = (packet.dst, packet.dst_port);
     usual::rewrite(bytes, packet.is_tcp, old, fact.dst, |head| {
         (&mut head.ip.dst, &mut head.dst_port)

@@ -4,8 +4,8 @@
 //! route look-up takes the whole burst at once, pass 3 changes and counts.
 
 use bng_shm::{Meter, RangeKind, Reverse, SlotIndex};
-use bng_wire::ethernet::ETH_LEN;
 use bng_wire::U16;
+use bng_wire::ethernet::ETH_LEN;
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::{AHEAD, Burst};
@@ -249,7 +249,11 @@ fn next_hop<'a>(
     let reader = stages.shm.reader();
     let named = route::named(answer);
     let [src_port, dst_port] = [packet.src_port, packet.dst_port].map(|port| u32::from(port.get()));
-    let spread = route::spread(packet.src.get(), packet.dst.get(), src_port << 16 | dst_port);
+    let spread = route::spread(
+        packet.src.get(),
+        packet.dst.get(),
+        src_port << 16 | dst_port,
+    );
     let hop = reader.member(named, spread);
     let (port, dst) = reader.neighbour(hop)?;
     let own = stages.ports.core(port).ok()?;

@@ -3,6 +3,18 @@
 /// Packets in a burst: the unit of work of every stage.
 pub const BURST: usize = 32;
 
+/// What the port says about the TCP or UDP checksum of a received frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum L4Verdict {
+    /// Nothing: it did not look, or looked at another layer.
+    #[default]
+    Unknown,
+    /// It is right.
+    Good,
+    /// It is wrong.
+    Bad,
+}
+
 /// A packet buffer that starts at the Ethernet header.
 pub trait PacketBuf {
     /// The frame, from the Ethernet header on. Only the first segment of a segmented buffer.
@@ -33,6 +45,12 @@ pub trait PacketBuf {
 
     /// Whether the whole frame lies in one segment.
     fn is_contiguous(&self) -> bool;
+
+    /// What the port found about the TCP or UDP checksum of this very frame. Meaningful as long as the frame is as it was
+    /// received.
+    fn l4_verdict(&self) -> L4Verdict {
+        L4Verdict::Unknown
+    }
 
     /// Prefetches the first cache line of the frame.
     fn prefetch(&self);

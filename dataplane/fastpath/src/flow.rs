@@ -9,7 +9,7 @@ use crate::ip::Packet;
 
 /// Which way a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub enum Direction {
     /// From the subscriber: the source is translated.
     Upstream,
     /// To the subscriber: the destination is translated.

@@ -24,6 +24,7 @@
 mod buffer;
 mod burst;
 mod classify;
+pub mod coalesce;
 mod decap;
 mod destination;
 mod downstream;
@@ -61,8 +62,9 @@ mod verdict;
 mod vlans;
 mod worker;
 
-pub use buffer::{BURST, PacketBuf};
+pub use buffer::{BURST, L4Verdict, PacketBuf};
 pub use fib::{Fib4, Fib6};
+pub use flow::Direction;
 pub use nat_age::NatTimers;
 pub use ports::{MAX_ACCESS_PORTS, MAX_PORTS, Port, PortRole};
 pub use verdict::{Origin, Punt, Verdict};

@@ -111,6 +111,56 @@ counters! {
         LateWake = "late_wake", "Sleeps of the host path that ended by their time limit (10 ms) though there was work: a wake-up was missed.";
         IcmpErrorLimited = "icmp_error_limited", "ICMP errors not sent because of the rate limit; the packet they would have answered is counted under its own reason.";
     }
+    /// What the coalescer did (coalescing is optional, and off by default).
+    Coalesce {
+        CoalesceFrames = "coalesce_frames", "TCP and UDP frames that could be merged with others of their flow.";
+        CoalesceSingle = "coalesce_single", "Of these, frames that found no other to be merged with.";
+        CoalesceMerged = "coalesce_merged", "Of these, frames that became part of a super-packet.";
+        CoalesceSupers = "coalesce_supers", "Super-packets: runs of two frames or more.";
+        CoalesceSegments2 = "coalesce_segments_2", "Super-packets of 2 frames.";
+        CoalesceSegments4 = "coalesce_segments_4", "Super-packets of 3 or 4 frames.";
+        CoalesceSegments8 = "coalesce_segments_8", "Super-packets of 5 to 8 frames.";
+        CoalesceSegments16 = "coalesce_segments_16", "Super-packets of 9 to 16 frames.";
+        CoalesceSegments32 = "coalesce_segments_32", "Super-packets of 17 to 32 frames.";
+        CoalesceSegmentsMore = "coalesce_segments_more", "Super-packets of more than 32 frames.";
+        SuperSent = "super_sent", "Super-packets given to a core port in one piece.";
+        SuperHost = "super_host", "Super-packets given to the kernel's TAP twin in one piece.";
+        HostSupers = "host_supers", "Super-packets of the kernel, from the TAP twin, cut into frames.";
+    }
+    /// Frames the coalescer left alone, by reason.
+    CoalescePass {
+        PassPort = "pass_port", "Port, protocol or address family is not to be coalesced.";
+        PassNotIp = "pass_not_ip", "No IP packet, a group address, more than two tags, several buffers: nothing to merge.";
+        PassControl = "pass_control", "PPP control, unknown PPP protocol or PPPoE discovery; the session's runs go out first.";
+        PassProtocol = "pass_protocol", "Neither TCP nor UDP directly over IP.";
+        PassLength = "pass_length", "Padded, or a length field does not fit.";
+        PassIpHeader = "pass_ip_header", "IPv4 options or a wrong IPv4 header checksum, an IPv6 extension header; runs between the addresses go out first.";
+        PassFragment = "pass_fragment", "Fragment; runs between the addresses go out first.";
+        PassEmpty = "pass_empty", "No payload (a pure acknowledgement).";
+        PassTcpFlags = "pass_tcp_flags", "TCP with SYN, RST or URG, or without ACK.";
+        PassPush = "pass_push", "TCP with FIN or PSH and no run to join.";
+        PassL4Checksum = "pass_l4_checksum", "Wrong TCP or UDP checksum.";
+        PassUdpZero = "pass_udp_zero", "UDP without checksum.";
+    }
+    /// Runs that ended, by reason.
+    CoalesceEnd {
+        EndBurst = "end_burst", "End of the receive burst (hold time 0), or a poll without frames.";
+        EndHold = "end_hold", "Hold time over.";
+        EndQuiescent = "end_quiescent", "The worker was about to tell that it holds nothing.";
+        EndShort = "end_short", "The last frame was shorter than the first.";
+        EndPush = "end_push", "The last frame has PSH or FIN.";
+        EndSize = "end_size", "No room for one more frame: 65,535 bytes, 64 datagrams, or the configured limit.";
+        EndLarger = "end_larger", "A frame larger than the first.";
+        EndSequence = "end_sequence", "TCP sequence number is not the next one.";
+        EndIpId = "end_ip_id", "IPv4 identification or DF breaks the pattern.";
+        EndHeader = "end_header", "TTL, TOS, flow label, VLAN priority or extension headers differ.";
+        EndTcpFields = "end_tcp_fields", "TCP acknowledgement, window, options or flags differ.";
+        EndFlow = "end_flow", "A frame of the flow that cannot be merged.";
+        EndSession = "end_session", "A control frame of the session.";
+        EndAddresses = "end_addresses", "A fragment or an unusual IP header between the addresses.";
+        EndTableFull = "end_table_full", "The oldest run made room.";
+        EndVerdict = "end_verdict", "A frame of the run was dropped, punted or handed over.";
+    }
     /// Frames dropped, by reason.
     Drop {
         VlanNotConfigured = "vlan_not_configured", "VLAN tags that no entry of the port's `vlans` admits.";

@@ -74,13 +74,20 @@ impl Offloads {
     /// Frees transmitted buffers in bulk (`RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE`).
     pub const FAST_FREE: Self = Self(1 << 5);
 
-    const NAMES: [(Self, &'static str); 6] = [
+    /// Cuts TCP super-packets of plain IP into frames on transmit (TSO), or hands them to a peer that takes them.
+    pub const TX_TCP_SEGMENTATION: Self = Self(1 << 6);
+    /// The TAP twin exchanges super-packets with the kernel.
+    pub const TWIN: Self = Self(1 << 7);
+
+    const NAMES: [(Self, &'static str); 8] = [
         (Self::RX_IPV4_CHECKSUM, "rx-ipv4-checksum"),
         (Self::RX_L4_CHECKSUM, "rx-l4-checksum"),
         (Self::TX_IPV4_CHECKSUM, "tx-ipv4-checksum"),
         (Self::TX_L4_CHECKSUM, "tx-l4-checksum"),
         (Self::RSS, "rss"),
         (Self::FAST_FREE, "mbuf-fast-free"),
+        (Self::TX_TCP_SEGMENTATION, "tx-tcp-segmentation"),
+        (Self::TWIN, "twin"),
     ];
 
     /// Both.

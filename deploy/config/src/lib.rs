@@ -28,7 +28,8 @@ pub use policies::{
     DEFAULT_POLICY, Filter, FilterAction, FilterRule, Network, Policy, Ports, Protocol, Rate,
 };
 pub use ports::{
-    Dataplane, Eal, MBUF_CACHE, OuterTpid, Port, PortRole, RING_FRAMES, Route, RouteCapacity,
+    Coalesced, Coalescing, Dataplane, Eal, MBUF_CACHE, OuterTpid, Port, PortRole, RING_FRAMES, Route,
+    RouteCapacity, Segmentation,
 };
 pub use services::{Api, Log, LogLevel, SharedMemory};
 pub use vlans::{VlanEntry, VlanIds};

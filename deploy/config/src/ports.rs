@@ -31,6 +31,9 @@ pub struct Dataplane {
     /// ICMP and ICMPv6 errors each worker sends to either side per second, 0 to 1,000,000, default 1,000. 0: none are sent.
     #[serde(default = "default_icmp_errors")]
     pub icmp_errors_per_second: u32,
+    /// What is coalesced; nothing by default.
+    #[serde(default)]
+    pub coalescing: Coalescing,
     /// The ports, 2 to 32. Order matters: it is the port index. At least one access and one core port.
     pub ports: Vec<Port>,
 }
@@ -66,6 +69,65 @@ fn default_mbufs() -> u32 {
 
 fn default_icmp_errors() -> u32 {
     1000
+}
+
+/// Section `dataplane.coalescing`: frames of a flow that arrive together are handled as one super-packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Coalescing {
+    /// Inside PPPoE sessions, on access ports. Default nothing.
+    pub upstream: Coalesced,
+    /// On core ports. Default nothing.
+    pub downstream: Coalesced,
+    /// Whether IPv4 packets are, default true.
+    pub ipv4: bool,
+    /// Whether IPv6 packets are, default true.
+    pub ipv6: bool,
+    /// How long a run may wait for more, in microseconds, 0 to 200. 0 (default): until the receive burst ends.
+    pub hold_us: u32,
+    /// Most frames in a run, 2 to 128, default 64.
+    pub max_frames: u16,
+    /// Whether TCP and UDP checksums the port has not verified are verified in software, default true.
+    pub verify_checksums: bool,
+}
+
+impl Default for Coalescing {
+    fn default() -> Self {
+        Self {
+            upstream: Coalesced::default(),
+            downstream: Coalesced::default(),
+            ipv4: true,
+            ipv6: true,
+            hold_us: 0,
+            max_frames: 64,
+            verify_checksums: true,
+        }
+    }
+}
+
+/// What is coalesced in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Coalesced {
+    /// TCP, default false.
+    pub tcp: bool,
+    /// UDP, default false.
+    pub udp: bool,
+}
+
+/// Who cuts super-packets into frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Segmentation {
+    /// The worker.
+    #[default]
+    Software,
+    /// The port, as far as it can and has been found to do it right; else the worker.
+    Port,
+}
+
+fn default_true() -> bool {
+    true
 }
 
 /// Section `dataplane.routes`: how many routes the tables of both daemons hold. What is beyond is counted and not forwarded by.
@@ -186,6 +248,15 @@ pub struct Port {
     /// VLANs served. Access ports only, 0 to 256 entries. Default none: every VLAN and untagged frames, all alike.
     #[serde(default)]
     pub vlans: Vec<VlanEntry>,
+    /// Whether what arrives on this port may be coalesced, default true. `dataplane.coalescing` says what is.
+    #[serde(default = "default_true")]
+    pub coalescing: bool,
+    /// Who cuts super-packets that leave by this port into frames. Core ports only, default [`Segmentation::Software`].
+    #[serde(default)]
+    pub segmentation: Segmentation,
+    /// Whether the TAP twin and the kernel exchange super-packets (`IFF_VNET_HDR`). Core ports only, default false.
+    #[serde(default)]
+    pub twin_offloads: bool,
 }
 
 impl Port {

@@ -159,7 +159,23 @@ const DATAPLANE: &[Key] = &[
         "icmp_errors_per_second",
         whole(0, 1_000_000, "ICMP errors per second"),
     ),
+    optional("coalescing", Kind::Section(COALESCING)),
     required("ports", list(&Kind::Section(PORT), 2, 32)),
+];
+
+const COALESCING: &[Key] = &[
+    optional("upstream", Kind::Section(COALESCED)),
+    optional("downstream", Kind::Section(COALESCED)),
+    optional("ipv4", Kind::Switch),
+    optional("ipv6", Kind::Switch),
+    optional("hold_us", whole(0, 200, "microseconds")),
+    optional("max_frames", whole(2, 128, "frames")),
+    optional("verify_checksums", Kind::Switch),
+];
+
+const COALESCED: &[Key] = &[
+    optional("tcp", Kind::Switch),
+    optional("udp", Kind::Switch),
 ];
 
 const PORT: &[Key] = &[
@@ -173,6 +189,9 @@ const PORT: &[Key] = &[
     optional("routes", list(&Kind::Section(ROUTE), 0, 1024)),
     optional("outer_tpid", Kind::Word(&["0x8100", "0x88a8"])),
     optional("vlans", list(&Kind::Section(VLAN), 0, 256)),
+    optional("coalescing", Kind::Switch),
+    optional("segmentation", Kind::Word(&["software", "port"])),
+    optional("twin_offloads", Kind::Switch),
 ];
 
 const VLAN: &[Key] = &[

@@ -18,6 +18,7 @@ dataplane:
     - { name: core0, role: core, device: a, addresses: [192.0.2.2/30], routes: [{ to: default, via: 192.0.2.1 }] }
     - { name: access0, role: access, device: b, vlans: [{ s_vlan: 100, c_vlan: any, service_names: [internet] }] }
   routes: {}
+  coalescing: { upstream: {}, downstream: {} }
 pppoe: { service_names: [internet], lcp: {}, echo: {} }
 auth: { protocols: [pap], users: [{ name: alice, password: "secret" }] }
 pools: [{ name: subscribers, ranges: [100.64.0.0/20], gateway: 100.64.0.1, dns: [192.0.2.53], nat: cgn,

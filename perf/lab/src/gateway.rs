@@ -79,6 +79,10 @@ pub struct GatewayConfig {
     pub ipv6: bool,
     /// Further keys of access port `access0`, YAML lines as in the file, without indent.
     pub access_keys: String,
+    /// Further keys of core port `core0`, likewise.
+    pub core_keys: String,
+    /// Further keys of `dataplane`, likewise.
+    pub dataplane_keys: String,
     /// Further keys of the address pool, likewise.
     pub pool_keys: String,
     /// Further pools, sections and keys of the file itself.
@@ -107,6 +111,8 @@ impl Default for GatewayConfig {
             second_core: false,
             ipv6: false,
             access_keys: String::new(),
+            core_keys: String::new(),
+            dataplane_keys: String::new(),
             pool_keys: String::new(),
             more: String::new(),
             more_pools: String::new(),
@@ -140,7 +146,7 @@ dataplane:
   idle_backoff_us: 100
   mbufs: {mbufs}
   routes: {{ ipv4: 65536, ipv6: 16384 }}
-  eal:
+{dataplane_keys}  eal:
     hugepages: {hugepages}
     memory_mib: {MEMORY_MIB}
     file_prefix: {name}
@@ -156,7 +162,7 @@ dataplane:
       addresses: [{core}/24{core6}]
       routes:
         - {{ to: default, via: {router} }}
-{routes6}{second}{injected}pppoe:
+{routes6}{core_keys}{second}{injected}pppoe:
   ac_name: lab
   mru: {mru}
   padi_per_second_per_mac: {padi}
@@ -192,6 +198,8 @@ log:
             access_mtu = self.mru.max(1492) + 8,
             mru = self.mru,
             access_keys = indented(&self.access_keys, 6),
+            core_keys = indented(&self.core_keys, 6),
+            dataplane_keys = indented(&self.dataplane_keys, 2),
             pool_nat = if self.nat { "    nat: public\n" } else { "" },
             pool_keys = indented(&self.pool_keys, 4),
             more_pools = indented(&self.more_pools, 2),

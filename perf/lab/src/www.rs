@@ -1,8 +1,8 @@
 //! The internet host of the lab: a small HTTP server with a page and a stream of known content.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::thread;
 
 use crate::error::{Context, LabError, Result};
@@ -13,8 +13,9 @@ pub const TITLE: &str = "Hello from the other side of the gateway";
 /// Octets written at once.
 const CHUNK: usize = 64 * 1024;
 
-/// Serves `/` (a page with [`TITLE`]) and `/bytes/N` (the first N octets of [`Stream`]) until the process ends. Prints one
-/// line on standard error when it listens. Every request is one connection.
+/// Serves `/` (a page with [`TITLE`]) and `/bytes/N` (the first N octets of [`Stream`]), and answers what is put at
+/// `/sha256` with its SHA-256 in hexadecimal, until the process ends. Prints one line on standard error when it listens.
+/// Every request is one connection.
 ///
 /// # Errors
 /// When the address cannot be bound.
@@ -42,11 +43,33 @@ fn answer(connection: TcpStream) -> io::Result<()> {
     let mut request = String::new();
     reader.read_line(&mut request)?;
     let mut header = String::new();
+    let mut length = 0;
+    let mut expects = false;
     while reader.read_line(&mut header)? > 2 {
+        header.make_ascii_lowercase();
+        match header.trim_end().split_once(": ") {
+            Some(("content-length", value)) => length = value.parse().unwrap_or(0),
+            Some(("expect", "100-continue")) => expects = true,
+            _ => {}
+        }
         header.clear();
     }
     let path = request.split(' ').nth(1).unwrap_or("");
     eprintln!("www: {peer} asks for {path}");
+    if request.starts_with("PUT /sha256 ") {
+        if expects {
+            reader
+                .get_mut()
+                .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        }
+        let sum = sha256(|input| io::copy(&mut reader.by_ref().take(length), input).map(drop))
+            .map_err(io::Error::other)?;
+        return write!(
+            reader.into_inner(),
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{sum}",
+            sum.len()
+        );
+    }
     let mut out = reader.into_inner();
     if path == "/" {
         let page = format!(
@@ -93,13 +116,18 @@ fn write_stream(out: &mut impl Write, mut count: u64) -> io::Result<()> {
 /// # Errors
 /// When `sha256sum` cannot be run.
 pub fn stream_sha256(count: u64) -> Result<String> {
+    sha256(|input| write_stream(input, count))
+}
+
+/// SHA-256 of what `write` writes, by `sha256sum`.
+fn sha256(write: impl FnOnce(&mut ChildStdin) -> io::Result<()>) -> Result<String> {
     let mut child = Command::new("sha256sum")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .context(|| "run sha256sum".to_owned())?;
     if let Some(mut input) = child.stdin.take() {
-        write_stream(&mut input, count).context(|| "write to sha256sum".to_owned())?;
+        write(&mut input).context(|| "write to sha256sum".to_owned())?;
     }
     let output = child
         .wait_with_output()
@@ -142,7 +170,6 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
     use std::net::Ipv4Addr;
 
     use super::*;
@@ -181,6 +208,28 @@ mod tests {
         write_stream(&mut expected, count as u64).unwrap();
         assert_eq!(body, expected);
         assert_ne!(body[..8], body[8..16]);
+    }
+
+    #[test]
+    fn what_is_put_is_answered_with_its_checksum() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || answer(listener.accept().unwrap().0).unwrap());
+        let mut client = TcpStream::connect(address).unwrap();
+        let count = CHUNK + 5;
+        write!(
+            client,
+            "PUT /sha256 HTTP/1.1\r\nContent-Length: {count}\r\n\r\n"
+        )
+        .unwrap();
+        write_stream(&mut client, count as u64).unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        server.join().unwrap();
+        assert!(
+            text.ends_with(&stream_sha256(count as u64).unwrap()),
+            "{text}"
+        );
     }
 
     #[test]

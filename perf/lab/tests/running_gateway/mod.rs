@@ -70,6 +70,11 @@ pub(crate) fn counted(lab: &Lab, counter: &str) -> f64 {
     metrics.sum("bng_packets_total", &[("counter", counter)])
 }
 
+/// Value of one of the coalescer's counters, all workers together.
+pub(crate) fn coalesced(lab: &Lab, counter: &str) -> f64 {
+    counted(lab, counter)
+}
+
 /// Frames dropped for one reason, all workers together.
 pub(crate) fn dropped(lab: &Lab, reason: &str) -> f64 {
     let metrics = lab.api().metrics().unwrap();

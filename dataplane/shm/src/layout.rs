@@ -294,6 +294,8 @@ pub(crate) struct PortBlock {
     pub(crate) driver: [AtomicU64; 4],
     /// Reason of the steering, zero padded.
     pub(crate) steering_reason: [AtomicU64; 16],
+    /// Who segments and why, zero padded.
+    pub(crate) segmentation_reason: [AtomicU64; 16],
 }
 
 shared!(
@@ -308,6 +310,7 @@ shared!(
         stats,
         driver,
         steering_reason,
+        segmentation_reason,
     }
 );
 

@@ -130,6 +130,9 @@ pub struct PortStatus {
     pub steering: Steering,
     /// Why they come so, at most 128 bytes.
     pub steering_reason: String,
+    /// Why the port segments super-packets ([`Offloads::TX_TCP_SEGMENTATION`]) or the worker does, at most 128 bytes; empty if
+    /// the worker is to do it.
+    pub segmentation_reason: String,
     /// Hardware offloads in use.
     pub offloads: Offloads,
     /// rte_eth_stats: ipackets, opackets, ibytes, obytes, imissed, ierrors, oerrors, rx_nombuf.

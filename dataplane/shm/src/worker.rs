@@ -214,6 +214,7 @@ impl crate::layout::PortBlock {
         }
         put_text(&self.driver, &status.driver);
         put_text(&self.steering_reason, &status.steering_reason);
+        put_text(&self.segmentation_reason, &status.segmentation_reason);
         let mut mac = [0; 8];
         mac[..6].copy_from_slice(&status.mac);
         let word = u64::from_le_bytes(mac) | PortStatus::state_bits(status.state, status.link_up);
@@ -232,6 +233,7 @@ impl crate::layout::PortBlock {
             link_mbps: self.link_mbps.load(Ordering::Relaxed),
             steering: Steering::from_bits(self.steering.load(Ordering::Relaxed)),
             steering_reason: text(&self.steering_reason),
+            segmentation_reason: text(&self.segmentation_reason),
             offloads: Offloads(self.offloads.load(Ordering::Relaxed)),
             stats: std::array::from_fn(|i| self.stats[i].load(Ordering::Relaxed)),
             driver: text(&self.driver),

@@ -56,6 +56,8 @@ pub struct LivePort {
     pub steering: Steering,
     /// Why it is that.
     pub steering_reason: String,
+    /// Why the port segments, or does not; empty if it is not asked to.
+    pub segmentation_reason: String,
     /// What it does for us.
     pub offloads: Offloads,
     /// Kernel interface index of the TAP twin, 0 if none.
@@ -228,6 +230,7 @@ pub fn bring_up(
             driver: info.driver,
             steering,
             steering_reason: reason,
+            segmentation_reason: String::new(),
             offloads,
             twin_ifindex: 0,
         };
@@ -251,6 +254,7 @@ impl LivePort {
             link_mbps: link.and_then(|link| link.speed_mbps).unwrap_or(0),
             steering: self.steering,
             steering_reason: self.steering_reason.clone(),
+            segmentation_reason: self.segmentation_reason.clone(),
             offloads: self.offloads,
             stats: [
                 stats.rx_packets,

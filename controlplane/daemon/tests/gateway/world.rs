@@ -172,6 +172,7 @@ impl World {
                     link_mbps: 0,
                     steering: Steering::HandOver,
                     steering_reason: "the port offers nothing".to_owned(),
+                    segmentation_reason: String::new(),
                     offloads: bng_shm::Offloads::RSS,
                     stats: [0; 8],
                     driver: "test".to_owned(),

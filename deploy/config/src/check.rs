@@ -1,6 +1,7 @@
 //! Checks between keys: what each key allows by itself is in `schema`.
 
 mod addresses;
+mod coalescing;
 mod policies;
 mod vlans;
 
@@ -13,7 +14,7 @@ use crate::Config;
 use crate::access::User;
 use crate::document::{Document, printable};
 use crate::error::{ConfigError, Problem};
-use crate::ports::PortRole;
+use crate::ports::{PortRole, Segmentation};
 
 /// Access ports the session table has room for.
 const ACCESS_PORT_LIMIT: usize = 16;
@@ -39,6 +40,7 @@ pub(crate) fn check(config: &Config, document: &Document) -> Result<(), ConfigEr
     checker.cores()?;
     checker.eal()?;
     checker.ports()?;
+    checker.coalescing()?;
     checker.mbufs()?;
     checker.mru()?;
     checker.users()?;
@@ -185,6 +187,8 @@ impl Checker<'_> {
                 for (name, used) in [
                     ("addresses", !port.addresses.is_empty()),
                     ("routes", !port.routes.is_empty()),
+                    ("segmentation", port.segmentation == Segmentation::Port),
+                    ("twin_offloads", port.twin_offloads),
                 ] {
                     if used {
                         return self.fail(&format!("{key}.{name}"), Problem::OnlyCorePort);

@@ -190,7 +190,9 @@ pub enum Problem {
         family: &'static str,
     },
     /// A key of core ports on an access port.
-    #[error("only a core port has addresses and routes; remove it or set `role: core`")]
+    #[error(
+        "only a core port has addresses, routes, segmentation and a TAP twin; remove it or set `role: core`"
+    )]
     OnlyCorePort,
     /// Two threads that poll share a core.
     #[error(
@@ -202,9 +204,28 @@ pub enum Problem {
         /// Key of the other user.
         other: String,
     },
+    /// A hold time and nothing that could be held.
+    #[error(
+        "there is nothing to hold, as nothing is coalesced; set tcp or udp of dataplane.coalescing.upstream or downstream to true, or remove it"
+    )]
+    NothingHeld,
+    /// Something is coalesced, of no address family.
+    #[error(
+        "with neither IPv4 nor IPv6 there is nothing to coalesce; set ipv4 or ipv6 to true, or remove upstream and downstream"
+    )]
+    NoFamilyCoalesced,
+    /// A direction is coalesced and none of its ports is.
+    #[error(
+        "every {} port has `coalescing: false`, so there is nothing to coalesce; remove that from a port, or remove this",
+        role.as_str()
+    )]
+    NoPortCoalesces {
+        /// The ports of that direction.
+        role: PortRole,
+    },
     /// Fewer packet buffers than descriptors.
     #[error(
-        "{mbufs} buffers are fewer than the {needed} that {workers} worker(s) need (descriptors of all ports for each, rings between threads, caches); raise it or lower rx_descriptors and tx_descriptors"
+        "{mbufs} buffers are fewer than the {needed} that {workers} worker(s) need (descriptors of all ports for each, rings between threads, caches, held runs); raise it or lower rx_descriptors and tx_descriptors"
     )]
     TooFewMbufs {
         /// Buffers configured.

@@ -28,8 +28,8 @@ pub use policies::{
     DEFAULT_POLICY, Filter, FilterAction, FilterRule, Network, Policy, Ports, Protocol, Rate,
 };
 pub use ports::{
-    Coalesced, Coalescing, Dataplane, Eal, MBUF_CACHE, OuterTpid, Port, PortRole, RING_FRAMES, Route,
-    RouteCapacity, Segmentation,
+    Coalesced, Coalescing, Dataplane, Eal, HELD_RUNS, MBUF_CACHE, OuterTpid, Port, PortRole,
+    RING_FRAMES, Route, RouteCapacity, Segmentation,
 };
 pub use services::{Api, Log, LogLevel, SharedMemory};
 pub use vlans::{VlanEntry, VlanIds};

@@ -43,9 +43,13 @@ pub struct Dataplane {
 pub const RING_FRAMES: u32 = 1_024;
 /// Packet buffers a thread of `bng-dataplane` keeps to itself, at most, and half as many more before it gives some back.
 pub const MBUF_CACHE: u32 = 256;
+/// Runs a worker holds, at most, when something is coalesced (X1).
+pub const HELD_RUNS: u32 = 64;
+
 impl Dataplane {
     /// Packet buffers that can be away at once: in every descriptor of a queue for each worker, in full rings, in the
-    /// caches of all threads (workers, host path, main), and in bursts. With as many nothing starves anything else.
+    /// caches of all threads (workers, host path, main), in bursts, and in runs held over polls. With as many nothing starves
+    /// anything else.
     #[must_use]
     pub fn mbufs_needed(&self) -> u64 {
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
@@ -59,7 +63,12 @@ impl Dataplane {
         let caches = (workers + 2) * u64::from(MBUF_CACHE) * 3 / 2;
         // What is gathered for each port, and the burst in hand.
         let bursts = workers * (ports + 1) * 64;
-        descriptors * workers + rings * u64::from(RING_FRAMES) + caches + bursts
+        // A run that ends with its burst holds frames of that burst.
+        let held = match self.coalescing.hold_us {
+            0 => 0,
+            _ => workers * u64::from(HELD_RUNS) * u64::from(self.coalescing.max_frames),
+        };
+        descriptors * workers + rings * u64::from(RING_FRAMES) + caches + bursts + held
     }
 }
 
@@ -105,6 +114,14 @@ impl Default for Coalescing {
     }
 }
 
+impl Coalescing {
+    /// Whether anything is coalesced at all.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        (self.upstream.is_on() || self.downstream.is_on()) && (self.ipv4 || self.ipv6)
+    }
+}
+
 /// What is coalesced in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -113,6 +130,14 @@ pub struct Coalesced {
     pub tcp: bool,
     /// UDP, default false.
     pub udp: bool,
+}
+
+impl Coalesced {
+    /// Whether anything is.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        self.tcp || self.udp
+    }
 }
 
 /// Who cuts super-packets into frames.

@@ -173,10 +173,7 @@ const COALESCING: &[Key] = &[
     optional("verify_checksums", Kind::Switch),
 ];
 
-const COALESCED: &[Key] = &[
-    optional("tcp", Kind::Switch),
-    optional("udp", Kind::Switch),
-];
+const COALESCED: &[Key] = &[optional("tcp", Kind::Switch), optional("udp", Kind::Switch)];
 
 const PORT: &[Key] = &[
     required("name", Kind::Name { max: 15, more: "-" }),

@@ -74,3 +74,25 @@ fn the_bare_metal_sample_has_one_access_and_one_core_port() {
     assert!(config.dataplane.eal.hugepages);
     assert_eq!(config.dataplane.idle_backoff_us, 0);
 }
+
+#[test]
+fn what_the_bare_metal_sample_says_of_coalescing_can_be_taken_out_of_its_comments() {
+    let mut text = std::fs::read_to_string(&samples()[0]).unwrap();
+    for line in [
+        "coalescing:",
+        "  upstream: { tcp: true }",
+        "  downstream: { tcp: true }",
+        "  hold_us: 0",
+        "segmentation: port",
+        "twin_offloads: true",
+    ] {
+        let comment = format!("# {line}");
+        assert_eq!(text.matches(&comment).count(), 1, "{comment}");
+        text = text.replace(&comment, line);
+    }
+    let dataplane = Config::parse(text.as_bytes(), &samples()[0])
+        .unwrap()
+        .dataplane;
+    assert!(dataplane.coalescing.is_on());
+    assert!(dataplane.ports[1].twin_offloads);
+}

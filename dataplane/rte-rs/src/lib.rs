@@ -70,7 +70,7 @@ pub use fib::{
 pub use flags::{RssTypes, RxOffloads, TxOffloads, ol_flags};
 pub use flow::{PppoeMatch, PppoeRule};
 pub use mac::{MacAddr, ParseMacError};
-pub use mbuf::{Mbuf, RxChecksum, Segments, TxLengths};
+pub use mbuf::{Chain, Mbuf, RxChecksum, Segments, TxLengths};
 pub use mempool::{Mempool, MempoolConfig};
 pub use port::{Port, Queues};
 pub use port_config::{AppliedConfig, LinkStatus, PortConfig, PortInfo, QueueKind};

@@ -1,7 +1,8 @@
 //! One packet.
 
+mod chain;
+
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use dpdk_sys::{rte_mbuf, shim_mbuf};
@@ -9,11 +10,13 @@ use dpdk_sys::{rte_mbuf, shim_mbuf};
 use crate::burst::{Burst, take_front};
 use crate::flags::ol_flags;
 
+pub use chain::{Chain, Segments};
+
 /// A packet buffer, owned: one pointer wide, back in its pool when it is dropped.
 ///
 /// A packet is a chain of one or more segments. Everything that changes it works on the first segment, or, where the end of
-/// the packet matters, only on packets of one segment ([`Mbuf::is_contiguous`]); chains come from ports with
-/// [`RxOffloads::SCATTER`](crate::RxOffloads::SCATTER) or receive coalescing.
+/// the packet matters, only on packets of one segment ([`Mbuf::is_contiguous`]); chains come from [`Chain`], from ports with
+/// [`RxOffloads::SCATTER`](crate::RxOffloads::SCATTER) or from receive coalescing.
 ///
 /// Every `Mbuf` is the only reference to its buffer: this crate makes no clones and no indirect mbufs.
 #[repr(transparent)]
@@ -48,6 +51,13 @@ pub struct TxLengths {
     pub l4: u16,
     /// Payload bytes per segment, for segmentation; 0 otherwise.
     pub segment: u16,
+}
+
+impl TxLengths {
+    /// Bytes of all headers.
+    const fn headers(&self) -> u32 {
+        self.l2 as u32 + self.l3 as u32 + self.l4 as u32
+    }
 }
 
 impl Mbuf {
@@ -123,7 +133,7 @@ impl Mbuf {
     /// The data of all segments in order.
     #[must_use]
     pub fn segments(&self) -> Segments<'_> {
-        Segments { next: Some(self) }
+        Segments::of(self)
     }
 
     /// Length of the packet in bytes, all segments.
@@ -345,6 +355,60 @@ impl Mbuf {
             | field(lengths.segment, dpdk_sys::SHIM_MBUF_TSO_SEGSZ_BITS) << SEGMENT;
     }
 
+    /// What [`Mbuf::set_tx_lengths`] has set. Reads the mbuf's second cache line.
+    #[must_use]
+    pub fn tx_lengths(&self) -> TxLengths {
+        const L3: u32 = dpdk_sys::SHIM_MBUF_L2_LEN_BITS;
+        const L4: u32 = L3 + dpdk_sys::SHIM_MBUF_L3_LEN_BITS;
+        const SEGMENT: u32 = L4 + dpdk_sys::SHIM_MBUF_L4_LEN_BITS;
+        let all = self.fields().tx_offload;
+        let field = |shift: u32, bits: u32| ((all >> shift) & ((1 << bits) - 1)) as u16;
+        TxLengths {
+            l2: field(0, dpdk_sys::SHIM_MBUF_L2_LEN_BITS),
+            l3: field(L3, dpdk_sys::SHIM_MBUF_L3_LEN_BITS),
+            l4: field(L4, dpdk_sys::SHIM_MBUF_L4_LEN_BITS),
+            segment: field(SEGMENT, dpdk_sys::SHIM_MBUF_TSO_SEGSZ_BITS),
+        }
+    }
+
+    /// Whether this is a super-packet: one for the receiver to cut ([`ol_flags::TX_TCP_SEG`], [`ol_flags::TX_UDP_SEG`]), with
+    /// its lengths in [`Mbuf::tx_lengths`].
+    #[inline]
+    #[must_use]
+    pub fn is_super(&self) -> bool {
+        self.fields().ol_flags & (ol_flags::TX_TCP_SEG | ol_flags::TX_UDP_SEG) != 0
+    }
+
+    /// Frames that this stands for: 1, or the segments of a super-packet.
+    #[inline]
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        if self.is_super() {
+            self.frames_of_super()
+        } else {
+            1
+        }
+    }
+
+    /// Bytes of all the frames that this stands for, the headers of each included.
+    #[inline]
+    #[must_use]
+    pub fn frame_bytes(&self) -> u64 {
+        let mut bytes = self.len() as u64;
+        if self.is_super() {
+            let more = u64::from(self.frames_of_super() - 1);
+            bytes += more * u64::from(self.tx_lengths().headers());
+        }
+        bytes
+    }
+
+    /// At least 1, whatever the lengths.
+    fn frames_of_super(&self) -> u32 {
+        let lengths = self.tx_lengths();
+        let payload = self.fields().pkt_len.saturating_sub(lengths.headers());
+        payload.div_ceil(u32::from(lengths.segment.max(1))).max(1)
+    }
+
     /// Asks for the mbuf's first cache line, which holds all that receiving needs.
     #[inline]
     pub fn prefetch_header(&self) {
@@ -402,26 +466,6 @@ impl fmt::Debug for Mbuf {
     }
 }
 
-/// The segments of a packet; see [`Mbuf::segments`].
-#[derive(Debug)]
-pub struct Segments<'a> {
-    next: Option<&'a Mbuf>,
-}
-
-impl<'a> Iterator for Segments<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let segment = self.next?;
-        let next: *const *mut rte_mbuf = &segment.fields().next;
-        // SAFETY: `Option<Mbuf>` is a nullable `*mut rte_mbuf`, and the next segment is an mbuf owned by this one, which is
-        // borrowed for 'a. The reference never owns, so that nothing is dropped.
-        let next: &'a ManuallyDrop<Option<Mbuf>> = unsafe { &*next.cast() };
-        self.next = (**next).as_ref();
-        Some(segment.data())
-    }
-}
-
 #[inline]
 fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -434,89 +478,4 @@ fn prefetch(address: *const u8) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A segment that no pool knows: never dropped as an `Mbuf`.
-    fn segment(data: &mut [u8], next: *mut shim_mbuf) -> shim_mbuf {
-        shim_mbuf {
-            buf_addr: data.as_mut_ptr().cast(),
-            buf_len: data.len() as u16,
-            data_off: 2,
-            data_len: data.len() as u16 - 4,
-            nb_segs: 1,
-            next: next.cast(),
-            ..shim_mbuf::default()
-        }
-    }
-
-    #[test]
-    fn a_chain_is_read_whole_and_changed_at_its_front_only() {
-        let (mut first, mut second, mut third) = (*b"..abcd..", *b"..ef..", *b"..ghi..");
-        let mut third = segment(&mut third, std::ptr::null_mut());
-        let mut second = segment(&mut second, &mut third);
-        let mut first = segment(&mut first, &mut second);
-        first.nb_segs = 3;
-        first.pkt_len = 9;
-        // SAFETY: a valid chain on the stack, held by nobody else, and kept from being dropped.
-        let mut mbuf =
-            ManuallyDrop::new(unsafe { Mbuf::from_raw(NonNull::from(&mut first).cast()) });
-        assert_eq!(
-            mbuf.segments().collect::<Vec<_>>(),
-            [&b"abcd"[..], b"ef", b"ghi"]
-        );
-        assert_eq!(
-            (mbuf.len(), mbuf.nb_segs(), mbuf.is_contiguous()),
-            (9, 3, false)
-        );
-        assert!(mbuf.append(1).is_none() && !mbuf.truncate(1));
-        assert!(!mbuf.trim_front(5), "longer than the first segment");
-        assert!(mbuf.trim_front(4));
-        assert_eq!((mbuf.data(), mbuf.len()), (&b""[..], 5));
-        assert!(mbuf.prepend(7).is_none());
-        assert_eq!(mbuf.prepend(6), Some(&mut b"..abcd"[..6].to_vec()[..]));
-        assert_eq!(mbuf.len(), 11);
-        assert!(!mbuf.reframe(0, 1), "a chain");
-    }
-
-    #[test]
-    fn a_new_frame_stays_between_headroom_and_old_end() {
-        let mut bytes = *b"..abcd..";
-        let mut first = segment(&mut bytes, std::ptr::null_mut());
-        first.pkt_len = 4;
-        // SAFETY: as above.
-        let mut mbuf =
-            ManuallyDrop::new(unsafe { Mbuf::from_raw(NonNull::from(&mut first).cast()) });
-        assert!(!mbuf.reframe(-3, 1) && !mbuf.reframe(0, 5) && !mbuf.reframe(5, 0));
-        assert!(!mbuf.reframe(isize::MIN, usize::MAX) && !mbuf.reframe(-1, usize::MAX));
-        assert_eq!(mbuf.data(), b"abcd");
-        assert!(mbuf.reframe(1, 2));
-        assert_eq!((mbuf.data(), mbuf.len()), (&b"bc"[..], 2));
-        assert!(mbuf.reframe(-3, 5));
-        assert_eq!((mbuf.data(), mbuf.len()), (&b"..abc"[..], 5));
-    }
-
-    #[test]
-    fn transmit_lengths_take_their_places() {
-        let mut first = shim_mbuf::default();
-        // SAFETY: as above; only its fields are used.
-        let mut mbuf =
-            ManuallyDrop::new(unsafe { Mbuf::from_raw(NonNull::from(&mut first).cast()) });
-        mbuf.set_tx_lengths(TxLengths {
-            l2: 22,
-            l3: 20,
-            l4: 32,
-            segment: 1440,
-        });
-        // RTE_MBUF_*_BITS: 7, 9, 8 and 16 bits from the lowest.
-        assert_eq!(
-            mbuf.fields().tx_offload,
-            22 | 20 << 7 | 32 << 16 | 1440 << 24
-        );
-        mbuf.set_tx_lengths(TxLengths {
-            l2: u16::MAX,
-            ..TxLengths::default()
-        });
-        assert_eq!(mbuf.fields().tx_offload, 127);
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 mod support;
 
 use proptest::prelude::*;
-use rte_rs::{HEADROOM, Mbuf, RxChecksum, TxLengths, ol_flags};
+use rte_rs::{Chain, HEADROOM, Mbuf, RxChecksum, TxLengths, ol_flags};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -151,4 +151,85 @@ fn flags_that_say_how_the_buffer_is_held_cannot_be_set() {
     assert_ne!(mbuf.ol_flags() & ol_flags::TX_VLAN, 0);
     drop(mbuf);
     assert_eq!(pool.in_use(), 0);
+}
+
+/// HZ-12: what is asked of a packet's one segment is refused to a chain.
+#[test]
+fn a_chain_holds_its_parts_in_order_and_frees_them_all() {
+    let pool = support::pool("chain", 255);
+    proptest!(|(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..100), cut in 0..200usize)| {
+        let mut mbufs = parts.iter().map(|part| pool.alloc_copy(part).unwrap());
+        let mut chain = Chain::new(mbufs.next().unwrap());
+        for mut next in mbufs {
+            let cut = cut.min(next.len());
+            prop_assert!(next.trim_front(cut));
+            prop_assert!(chain.push(next).is_ok());
+        }
+        let mbuf = chain.finish();
+        let expected: Vec<&[u8]> = parts.iter().enumerate().map(|(at, part)| match at {
+            0 => &part[..],
+            _ => &part[cut.min(part.len())..],
+        }).collect();
+        prop_assert_eq!(mbuf.segments().collect::<Vec<_>>(), expected.clone());
+        prop_assert_eq!(mbuf.len(), expected.iter().map(|part| part.len()).sum::<usize>());
+        prop_assert_eq!(usize::from(mbuf.nb_segs()), parts.len());
+        prop_assert_eq!(mbuf.is_contiguous(), parts.len() == 1);
+        prop_assert_eq!(pool.in_use() as usize, parts.len());
+        drop(mbuf);
+        prop_assert_eq!(pool.in_use(), 0);
+    });
+}
+
+#[test]
+fn chains_are_joined_whole() {
+    let pool = support::pool("joined", 63);
+    let one = |bytes: &[u8]| pool.alloc_copy(bytes).unwrap();
+    let pair = |a: &[u8], b: &[u8]| {
+        let mut chain = Chain::new(one(a));
+        chain.push(one(b)).unwrap();
+        chain.finish()
+    };
+    let mut chain = Chain::new(pair(b"a", b"b"));
+    chain.push(pair(b"c", b"d")).unwrap();
+    chain.push(one(b"e")).unwrap();
+    let mbuf = chain.finish();
+    assert_eq!(mbuf.segments().collect::<Vec<_>>().concat(), b"abcde");
+    assert_eq!((mbuf.nb_segs(), mbuf.len()), (5, 5));
+    let mut burst = rte_rs::Burst::<4>::new();
+    burst.push(mbuf);
+    Mbuf::free_bulk(&mut burst);
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn a_super_packet_says_how_many_frames_and_bytes_it_stands_for() {
+    let pool = support::pool("super", 63);
+    let (l2, l3, l4, segment) = (14, 20, 32, 100);
+    for (payload, frames) in [(1, 1), (100, 1), (101, 2), (200, 2), (350, 4)] {
+        let mut mbuf = pool.alloc_copy(&vec![0; 66 + payload]).unwrap();
+        assert_eq!((mbuf.frames(), mbuf.is_super()), (1, false));
+        assert_eq!(mbuf.frame_bytes(), 66 + payload as u64);
+        mbuf.set_tx_lengths(TxLengths {
+            l2,
+            l3,
+            l4,
+            segment,
+        });
+        assert_eq!(mbuf.frames(), 1, "lengths alone make no super-packet");
+        for flag in [ol_flags::TX_TCP_SEG, ol_flags::TX_UDP_SEG] {
+            mbuf.set_ol_flags(flag | ol_flags::TX_IPV4);
+            assert_eq!((mbuf.frames(), mbuf.is_super()), (frames, true));
+            assert_eq!(mbuf.frame_bytes(), payload as u64 + 66 * u64::from(frames));
+        }
+    }
+    // Nonsense stands for one frame.
+    let mut mbuf = pool.alloc_copy(&[0; 10]).unwrap();
+    mbuf.set_ol_flags(ol_flags::TX_TCP_SEG);
+    mbuf.set_tx_lengths(TxLengths {
+        l2,
+        l3,
+        l4,
+        segment: 0,
+    });
+    assert_eq!((mbuf.frames(), mbuf.frame_bytes()), (1, 10));
 }

@@ -8,6 +8,7 @@ mod conservation;
 mod fib;
 mod frames;
 mod frames_v6;
+mod recipe;
 mod world;
 
 pub use buffer::{TestBuf, TestPool};
@@ -19,4 +20,5 @@ pub use frames::{
 pub use frames_v6::{
     assert_checksums6, echo6, extended, icmpv6, ipv6, tcp6, udp6, wrong_checksum6,
 };
+pub use recipe::{Check, Kind, Recipe};
 pub use world::{Spec, World};

@@ -1,7 +1,7 @@
 //! A packet buffer in ordinary memory.
 
-use crate::PacketBuf;
 use crate::fragment::FragmentSource;
+use crate::{L4Verdict, PacketBuf};
 
 /// Bytes with headroom, as an mbuf has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub struct TestBuf {
     start: usize,
     port: u8,
     segmented: bool,
+    l4: L4Verdict,
+    mark: u32,
 }
 
 impl TestBuf {
@@ -32,6 +34,8 @@ impl TestBuf {
             start: headroom,
             port,
             segmented: false,
+            l4: L4Verdict::Unknown,
+            mark: 0,
         }
     }
 
@@ -42,12 +46,33 @@ impl TestBuf {
         self
     }
 
+    /// The same frame, of which the port says this about its TCP or UDP checksum.
+    #[must_use]
+    pub fn with_l4_verdict(mut self, verdict: L4Verdict) -> Self {
+        self.l4 = verdict;
+        self
+    }
+
+    /// The same frame with a mark by which a test knows it again.
+    #[must_use]
+    pub fn marked(mut self, mark: u32) -> Self {
+        self.mark = mark;
+        self
+    }
+
+    /// The mark; 0 without one.
+    #[must_use]
+    pub fn mark(&self) -> u32 {
+        self.mark
+    }
+
     /// Puts `frame` into this buffer again, with [`Self::HEADROOM`] in front, without a new allocation when it
     /// fits (for benchmarks).
     pub fn refill(&mut self, port: u8, frame: &[u8]) {
         self.bytes.resize(Self::HEADROOM + frame.len(), 0);
         self.bytes[Self::HEADROOM..].copy_from_slice(frame);
         (self.start, self.port, self.segmented) = (Self::HEADROOM, port, false);
+        (self.l4, self.mark) = (L4Verdict::Unknown, 0);
     }
 }
 
@@ -113,6 +138,11 @@ impl PacketBuf for TestBuf {
     #[inline(always)]
     fn is_contiguous(&self) -> bool {
         !self.segmented
+    }
+
+    #[inline(always)]
+    fn l4_verdict(&self) -> L4Verdict {
+        self.l4
     }
 
     #[inline(always)]

@@ -55,6 +55,12 @@ pub(crate) enum Command {
     Workers,
     /// Ports: link, MAC address, driver.
     Ports,
+    /// Coalescing: settings, runs, frames per super-packet, reasons.
+    Coalescing {
+        /// All reasons, also those that never happened.
+        #[arg(long)]
+        all: bool,
+    },
     /// Use of address pools, their IPv6 prefixes, and NAT pools.
     Pools,
     /// Policies of the configuration.

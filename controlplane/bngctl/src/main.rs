@@ -80,6 +80,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let text = tables::ports(&ports);
             (ports, text)
         }
+        Command::Coalescing { all } => {
+            let view = gateway.get("/api/v1/coalescing", &[])?;
+            let text = tables::coalescing(&view, *all);
+            (view, text)
+        }
         Command::Pools => {
             let pools = gateway.get("/api/v1/pools", &[])?;
             let text = tables::pools(&pools);

@@ -2,10 +2,14 @@
 //!
 //! What a newer or older gateway leaves out is shown as `-`: this program must be useful exactly when things are odd.
 
+mod coalescing;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
+
+pub(crate) use coalescing::coalescing;
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bng_config::PortRole;
 use bng_pppoe::TerminateCause;
-use bng_shm::{Counter, PortState, PortStatus};
+use bng_shm::{Counter, Offloads, PortState, PortStatus};
 
 use crate::driver::Driver;
 use crate::policy_view;
@@ -223,6 +223,11 @@ fn ports(driver: &Driver, alive: bool) -> Vec<PortView> {
             steering: status.steering.name(),
             steering_reason: status.steering_reason,
             offloads: status.offloads.names().collect(),
+            segmentation: match started && status.offloads.has(Offloads::TX_TCP_SEGMENTATION) {
+                true => "port",
+                false => "software",
+            },
+            segmentation_reason: status.segmentation_reason,
             twin_ifindex: (port.role == PortRole::Core && started && status.twin_ifindex != 0)
                 .then_some(status.twin_ifindex),
             stats: PortStatus::STAT_NAMES

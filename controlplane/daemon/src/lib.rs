@@ -3,6 +3,7 @@
 
 mod adopt;
 mod answers;
+pub mod coalescing;
 pub mod driver;
 pub mod grants;
 mod health;

@@ -2,6 +2,9 @@
 //!
 //! The numbers live in shared memory and in the driver; each scrape copies them into a registry of its own.
 
+mod coalescing;
+
+use bng_config::Coalescing;
 use bng_shm::{Counter, FRAME_RING_SLOTS, Group};
 use prometheus::{Encoder, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
@@ -48,15 +51,18 @@ fn signed(value: impl TryInto<i64>) -> i64 {
 ///
 /// # Errors
 /// Never for the names used here.
-pub(crate) fn text(status: &Status) -> prometheus::Result<String> {
+pub(crate) fn text(status: &Status, configured: &Coalescing) -> prometheus::Result<String> {
     let page = Page(Registry::new());
     sessions(&page, status)?;
     workers(&page, status)?;
+    coalescing::fill(&page, status, configured)?;
     ports(&page, status)?;
     pools(&page, status)?;
     control(&page, status)?;
     let mut out = Vec::new();
-    TextEncoder::new().encode(&page.0.gather(), &mut out)?;
+    let mut families = page.0.gather();
+    families.extend(coalescing::sizes(status));
+    TextEncoder::new().encode(&families, &mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
@@ -188,10 +194,15 @@ fn counters(
         let label = counter.label();
         let name = worker.worker.as_str();
         match (counter.group(), label.strip_suffix("_bytes")) {
-            (Group::Drop, _) => {}
+            // By reason, and by result: in metrics of their own.
+            (Group::Drop | Group::Coalesce | Group::CoalescePass | Group::CoalesceEnd, _) => {}
             (Group::Work, _) => work.with_label_values(&[name, label]).inc_by(*value),
-            (_, Some(label)) => bytes.with_label_values(&[name, label]).inc_by(*value),
-            (_, None) => packets.with_label_values(&[name, label]).inc_by(*value),
+            (Group::Traffic, Some(label)) => {
+                bytes.with_label_values(&[name, label]).inc_by(*value);
+            }
+            (Group::Traffic | Group::Punt | Group::Host | Group::Inject, _) => {
+                packets.with_label_values(&[name, label]).inc_by(*value)
+            }
         }
     }
 }
@@ -368,7 +379,7 @@ mod tests {
             routes: RoutesView::default(),
             ..Status::default()
         };
-        let text = text(&status).unwrap();
+        let text = text(&status, &Coalescing::default()).unwrap();
         for line in [
             r#"bng_sessions{state="forwarding"} 2"#,
             r#"bng_packets_total{counter="rx_access",worker="0"} 5000000000"#,
@@ -380,5 +391,116 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
+    }
+
+    /// A counter that no metric shows would be counted for nobody.
+    #[test]
+    fn every_counter_has_its_value_in_exactly_one_sample() {
+        // Far apart, so that neither sums nor cumulative buckets give one of the others.
+        let value = |counter: &Counter| 1u64 << 40 | (counter.index() as u64 + 1) << 20;
+        let worker = WorkerView {
+            worker: "0".to_owned(),
+            counters: (Counter::ALL.iter())
+                .filter(|counter| !counter.is_drop())
+                .map(|counter| (counter.label(), value(counter)))
+                .collect(),
+            ..WorkerView::default()
+        };
+        let drops = Counter::ALL.iter().filter(|counter| counter.is_drop());
+        let drops = drops.map(|counter| DropView {
+            reason: counter.label(),
+            source: "dataplane",
+            workers: vec![value(counter)],
+            ..DropView::default()
+        });
+        let status = Status {
+            workers: vec![worker],
+            drops: drops.collect(),
+            ..Status::default()
+        };
+        let text = text(&status, &Coalescing::default()).unwrap();
+        let samples: Vec<_> = (text.lines())
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.rsplit_once(' '))
+            .collect();
+        let mut below = 0;
+        for counter in Counter::ALL {
+            let mut wanted = value(counter);
+            let is_size = crate::coalescing::SIZES
+                .iter()
+                .any(|(size, _)| size == counter);
+            if is_size {
+                wanted += below;
+                below = wanted;
+            }
+            let wanted = wanted.to_string();
+            let found = samples.iter().filter(|(_, value)| *value == wanted).count();
+            // The last bucket and the number of super-packets are the same.
+            let meant = match counter {
+                Counter::CoalesceSegmentsMore => 2,
+                // Its sum is the number of merged frames.
+                Counter::CoalesceMerged => 2,
+                // The sum of its sizes.
+                Counter::CoalesceSupers => 0,
+                _ => 1,
+            };
+            assert_eq!(found, meant, "{counter:?} = {wanted}\n{text}");
+        }
+    }
+
+    #[test]
+    fn super_packets_are_a_histogram_whose_sum_is_their_frames() {
+        let counters = [
+            (Counter::CoalesceFrames, 60),
+            (Counter::CoalesceMerged, 50),
+            (Counter::CoalesceSingle, 10),
+            (Counter::CoalesceSupers, 4),
+            (Counter::CoalesceSegments2, 1),
+            (Counter::CoalesceSegments16, 3),
+            (Counter::SuperSent, 2),
+            (Counter::PassPush, 5),
+            (Counter::EndBurst, 14),
+        ];
+        let of = |name: &str| WorkerView {
+            worker: name.to_owned(),
+            counters: (counters.iter())
+                .map(|(counter, value)| (counter.label(), *value))
+                .collect(),
+            ..WorkerView::default()
+        };
+        let status = Status {
+            workers: vec![of("0"), of("host")],
+            ..Status::default()
+        };
+        let configured = Coalescing {
+            upstream: bng_config::Coalesced {
+                tcp: true,
+                udp: false,
+            },
+            hold_us: 50,
+            verify_checksums: false,
+            ..Coalescing::default()
+        };
+        let text = text(&status, &configured).unwrap();
+        for line in [
+            r#"bng_coalesce_info{downstream="none",families="ipv4,ipv6",hold_us="50",max_frames="64",upstream="tcp",verify_checksums="false"} 1"#,
+            r#"bng_coalesce_candidates_total{worker="0"} 60"#,
+            r#"bng_coalesce_frames_total{result="merged",worker="0"} 50"#,
+            r#"bng_coalesce_frames_total{result="single",worker="0"} 10"#,
+            r#"bng_coalesce_super_packet_frames_bucket{worker="0",le="2"} 1"#,
+            r#"bng_coalesce_super_packet_frames_bucket{worker="0",le="8"} 1"#,
+            r#"bng_coalesce_super_packet_frames_bucket{worker="0",le="16"} 4"#,
+            r#"bng_coalesce_super_packet_frames_bucket{worker="0",le="+Inf"} 4"#,
+            r#"bng_coalesce_super_packet_frames_sum{worker="0"} 50"#,
+            r#"bng_coalesce_super_packet_frames_count{worker="0"} 4"#,
+            r#"bng_super_packets_total{counter="super_sent",worker="0"} 2"#,
+            r#"bng_super_packets_total{counter="super_sent",worker="host"} 2"#,
+            r#"bng_coalesce_passed_total{reason="pass_push",worker="0"} 5"#,
+            r#"bng_coalesce_ended_total{reason="end_burst",worker="0"} 14"#,
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+        // The host path has no run table.
+        assert!(!text.contains(r#"bng_coalesce_candidates_total{worker="host"}"#));
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use bng_aaa::{AddressPool, AddressPools, LocalUsers, PortBlocks, Prefix, PrefixPool, QUARANTINE};
-use bng_config::{Config, PortRole};
+use bng_config::{Coalescing, Config, PortRole};
 use bng_pppoe::{Limits, PortConfig, PortId, Rate, ServicePolicy, VlanProfile};
 use bng_shm::{Capacities, CapacityError, MAX_POOL_RANGES, Pool6Range, PoolRange, RangeKind};
 use bng_wire::{MacAddr, VlanStack};
@@ -45,6 +45,8 @@ pub struct PortSettings {
     pub max_mru: u16,
     /// VLANs served, first match first (access ports); empty for all.
     pub vlans: Vec<VlanTerms>,
+    /// Whether what arrives here may be coalesced.
+    pub coalescing: bool,
     /// What to put on the twin (core ports).
     pub addresses: Vec<IpNet>,
     /// Routes to put on the twin: destination and gateway (core ports).
@@ -83,6 +85,8 @@ pub struct Settings {
     pub ranges6: Vec<Pool6Range>,
     /// Policies and filters.
     pub terms: Terms,
+    /// What is coalesced.
+    pub coalescing: Coalescing,
 }
 
 impl Settings {
@@ -129,6 +133,7 @@ impl Settings {
                 vlans: (port.vlans.iter())
                     .map(|entry| VlanTerms::new(config, &terms, entry))
                     .collect(),
+                coalescing: port.coalescing,
                 addresses: port.addresses.clone(),
                 routes: port.routes.iter().map(|r| (r.to, r.via)).collect(),
             });
@@ -154,6 +159,7 @@ impl Settings {
             ranges,
             ranges6: ranges6(config),
             terms,
+            coalescing: config.dataplane.coalescing,
         })
     }
 

@@ -111,6 +111,10 @@ pub struct PortView {
     pub steering_reason: String,
     /// What the port does in hardware, of what is used; the rest is done in software.
     pub offloads: Vec<&'static str>,
+    /// Who cuts super-packets into frames: `port` or `software`.
+    pub segmentation: &'static str,
+    /// Why, if it was asked to be the port.
+    pub segmentation_reason: String,
     /// DPDK driver.
     pub driver: String,
     /// Kernel TAP twin (core ports): its interface index, if it is there.

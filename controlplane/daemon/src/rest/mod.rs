@@ -88,6 +88,7 @@ fn api_router() -> OpenApiRouter<Api> {
         .routes(routes!(status::drops))
         .routes(routes!(status::pools))
         .routes(routes!(status::dataplane))
+        .routes(routes!(status::coalescing))
 }
 
 /// Everything that is served at `api.listen`; `with_metrics` unless metrics have an address of their own.
@@ -163,7 +164,8 @@ async fn healthz(State(api): State<Api>) -> Response {
 
 async fn prometheus(State(api): State<Api>) -> Result<Response, ApiError> {
     let status = api.status().await?;
-    let text = metrics::text(&status).map_err(|error| ApiError::Internal(error.to_string()))?;
+    let text = metrics::text(&status, &api.settings.coalescing)
+        .map_err(|error| ApiError::Internal(error.to_string()))?;
     let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     Ok((kind, text).into_response())
 }

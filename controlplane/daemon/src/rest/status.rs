@@ -5,6 +5,7 @@ use axum::extract::State;
 
 use super::Api;
 use super::error::{ApiError, ErrorBody};
+use crate::coalescing::{self, CoalescingView};
 use crate::status::{DataplaneView, DropView, PoolsView, PortView, WorkerView};
 
 /// Workers, and the host path behind them.
@@ -75,4 +76,20 @@ pub(crate) async fn pools(State(api): State<Api>) -> Result<Json<PoolsView>, Api
 )]
 pub(crate) async fn dataplane(State(api): State<Api>) -> Result<Json<DataplaneView>, ApiError> {
     Ok(Json(api.status().await?.dataplane))
+}
+
+/// Coalescing: what it is set to, what became of frames, and why runs ended.
+#[utoipa::path(
+    get,
+    path = "/api/v1/coalescing",
+    responses(
+        (status = 200, body = CoalescingView),
+        (status = 401, body = ErrorBody),
+        (status = 503, body = ErrorBody)
+    )
+)]
+pub(crate) async fn coalescing(State(api): State<Api>) -> Result<Json<CoalescingView>, ApiError> {
+    let status = api.status().await?;
+    let view = coalescing::view(&api.settings, &status.workers, &status.ports);
+    Ok(Json(view))
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bng_controlplane::request::Link;
 use bng_controlplane::rest::token::Token;
 use bng_controlplane::rest::{self, Api};
+use bng_shm::Counter;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -147,6 +148,7 @@ fn every_path_but_health_metrics_and_description_wants_the_token() {
         "policies",
         "filters",
         "dataplane",
+        "coalescing",
     ];
     for path in guarded.map(|path| format!("/api/v1/{path}")) {
         for token in [
@@ -263,7 +265,7 @@ fn the_state_of_the_rest_is_shown() {
     let mut world = World::new(CONFIG);
     let mut clients = [Client::new(1, 0, "alice", "wonderland")];
     world.dial(&mut clients);
-    world.worker(1).count(bng_shm::Counter::NoRoute, 7);
+    world.worker(1).count(Counter::NoRoute, 7);
     let served = Served::of(&world);
     let workers = served.get("/api/v1/workers").json();
     assert_eq!(workers.as_array().unwrap().len(), 3);
@@ -297,6 +299,64 @@ fn the_state_of_the_rest_is_shown() {
     ] {
         assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
     }
+}
+
+#[test]
+fn coalescing_is_shown_with_its_settings_its_ratio_and_its_reasons() {
+    let config = CONFIG.replace(
+        "  ports:\n",
+        "  coalescing: {upstream: {tcp: true}, hold_us: 20, verify_checksums: false}\n  ports:\n",
+    );
+    let mut world = World::new(&config);
+    world.segmenting_port(1, "handed to the peer");
+    for (counter, value) in [
+        (Counter::CoalesceFrames, 40),
+        (Counter::CoalesceMerged, 36),
+        (Counter::CoalesceSingle, 4),
+        (Counter::CoalesceSupers, 3),
+        (Counter::CoalesceSegments16, 3),
+        (Counter::SuperSent, 3),
+        (Counter::PassPush, 2),
+        (Counter::EndHold, 7),
+    ] {
+        world.worker(1).count(counter, value);
+    }
+    world.worker(0).count(Counter::EndHold, 1);
+    let served = Served::of(&world);
+    let shown = served.get("/api/v1/coalescing").json();
+    assert_eq!(
+        shown["settings"],
+        serde_json::json!({
+            "on": true, "upstream": {"tcp": true, "udp": false}, "downstream": {"tcp": false, "udp": false},
+            "ipv4": true, "ipv6": true, "hold_us": 20, "max_frames": 64, "verify_checksums": false
+        })
+    );
+    assert_eq!(
+        shown["ports"][1],
+        serde_json::json!({
+            "name": "core0", "role": "core", "coalescing": true, "segmentation": "port",
+            "segmentation_reason": "handed to the peer", "twin_offloads": true
+        })
+    );
+    assert_eq!(shown["ports"][0]["segmentation"], "software");
+    assert_eq!(shown["total"]["frames_per_super_packet"], 12.0);
+    assert_eq!(shown["total"]["candidates"], 40);
+    assert_eq!(shown["total"]["sent_to_port"], 3);
+    assert_eq!(
+        shown["total"]["sizes"][3],
+        serde_json::json!({"up_to": 16, "super_packets": 3})
+    );
+    assert_eq!(shown["workers"][0]["frames_per_super_packet"], Value::Null);
+    assert_eq!(shown["workers"][1]["merged"], 36);
+    let reason = |list: &str, label: &str| {
+        let mut all = shown[list].as_array().unwrap().iter();
+        all.find(|it| it["reason"] == label).unwrap()["workers"].clone()
+    };
+    assert_eq!(reason("passed", "pass_push"), serde_json::json!([0, 2]));
+    assert_eq!(reason("ended", "end_hold"), serde_json::json!([1, 7]));
+    let ports = served.get("/api/v1/ports").json();
+    assert_eq!(ports[1]["segmentation"], "port");
+    assert_eq!(ports[1]["segmentation_reason"], "handed to the peer");
 }
 
 #[test]
@@ -497,6 +557,7 @@ fn the_description_lists_every_path() {
     assert_eq!(
         listed,
         [
+            "/api/v1/coalescing",
             "/api/v1/dataplane",
             "/api/v1/drops",
             "/api/v1/filters",

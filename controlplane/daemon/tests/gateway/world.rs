@@ -17,8 +17,8 @@ use bng_controlplane::status::Status;
 use bng_controlplane::views::{EndedView, Page, SessionDetail, SessionView};
 use bng_pppoe::codec::frame::{self, Body};
 use bng_shm::{
-    Dataplane, FRAME_MAX, FrameMeta, Policy, PortState, PortStatus, Publisher, PuntClass, Reader,
-    Session, SessionState, SlotIndex, Steering, Take, Worker, monotonic_ms,
+    Dataplane, FRAME_MAX, FrameMeta, Offloads, Policy, PortState, PortStatus, Publisher, PuntClass,
+    Reader, Session, SessionState, SlotIndex, Steering, Take, Worker, monotonic_ms,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -161,25 +161,37 @@ impl World {
     pub(crate) fn publish_ports(&mut self, last: u8) {
         let (dataplane, _) = self.dataplane.as_ref().unwrap();
         for port in 0..3u8 {
-            dataplane.publish_port(
-                port,
-                &PortStatus {
-                    state: PortState::Started,
-                    link_up: true,
-                    mac: [2, 0xac, 0, 0, port, last],
-                    mtu: 1500,
-                    twin_ifindex: 0,
-                    link_mbps: 0,
-                    steering: Steering::HandOver,
-                    steering_reason: "the port offers nothing".to_owned(),
-                    segmentation_reason: String::new(),
-                    offloads: bng_shm::Offloads::RSS,
-                    stats: [0; 8],
-                    driver: "test".to_owned(),
-                },
-            );
+            dataplane.publish_port(port, &Self::port_status(port, last));
         }
         dataplane.ring_control();
+    }
+
+    /// A port that segments, and whose twin exchanges super-packets.
+    pub(crate) fn segmenting_port(&mut self, port: u8, reason: &str) {
+        let (dataplane, _) = self.dataplane.as_ref().unwrap();
+        let status = PortStatus {
+            offloads: Offloads::TX_TCP_SEGMENTATION.with(Offloads::TWIN),
+            segmentation_reason: reason.to_owned(),
+            ..Self::port_status(port, 1)
+        };
+        dataplane.publish_port(port, &status);
+    }
+
+    fn port_status(port: u8, last: u8) -> PortStatus {
+        PortStatus {
+            state: PortState::Started,
+            link_up: true,
+            mac: [2, 0xac, 0, 0, port, last],
+            mtu: 1500,
+            twin_ifindex: 0,
+            link_mbps: 0,
+            steering: Steering::HandOver,
+            steering_reason: "the port offers nothing".to_owned(),
+            segmentation_reason: String::new(),
+            offloads: Offloads::RSS,
+            stats: [0; 8],
+            driver: "test".to_owned(),
+        }
     }
 
     pub(crate) fn kill_dataplane(&mut self) {

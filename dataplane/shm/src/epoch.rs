@@ -4,7 +4,9 @@
 //! echoes the epoch once per poll loop, at a point where it holds nothing that refers to a table
 //! entry. When every present worker has echoed the token or later, nobody can still use the entry.
 //!
-//! INV-EPOCH-1: a worker echoes only between bursts, with no frame, run or view in its hands.
+//! INV-EPOCH-1: a worker echoes only between bursts, with no frame or view in its hands. What it holds over loops all the
+//! same (runs of the coalescer) it lets go of between seeing a new epoch and echoing it, and it echoes the epoch it has seen,
+//! never a later one: what it takes into its hands afterwards may be withdrawn before the next epoch only.
 //! The pair advance/see makes the withdrawal visible to the worker before its next look-up; the pair
 //! echo/check makes the worker's last use happen before control's reuse. No full fence per loop.
 //! A worker that comes or goes pairs with control's look at `present` (enter, leave).
@@ -29,6 +31,24 @@ pub(crate) struct Echo {
 
 #[cfg(not(loom))]
 crate::shared::shared!(Echo, Echo { seen, present });
+
+/// The epoch as a worker has seen it, and is to echo it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "control waits for the echo"]
+pub struct SeenEpoch {
+    value: u64,
+    is_new: bool,
+}
+
+impl SeenEpoch {
+    /// Whether it is another one than the worker has echoed last, so that somebody waits for the worker to let go of all that
+    /// it holds.
+    #[inline]
+    #[must_use]
+    pub fn is_new(self) -> bool {
+        self.is_new
+    }
+}
 
 /// A point in time after a withdrawal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,11 +89,19 @@ impl Echo {
         order::epoch_fence_worker();
     }
 
-    /// The worker's quiescent point (INV-EPOCH-1).
+    /// The worker looks at the epoch.
     #[inline]
-    pub(crate) fn quiescent(&self, epoch: &Epoch) {
-        let now = epoch.0.load(order::EPOCH_SEE);
-        self.seen.store(now, order::EPOCH_ECHO);
+    pub(crate) fn see(&self, epoch: &Epoch) -> SeenEpoch {
+        let value = epoch.0.load(order::EPOCH_SEE);
+        // The worker's own word: it reads what it has written.
+        let is_new = value != self.seen.load(Ordering::Relaxed);
+        SeenEpoch { value, is_new }
+    }
+
+    /// The worker's quiescent point (INV-EPOCH-1): it holds nothing that it held when it saw this epoch.
+    #[inline]
+    pub(crate) fn quiescent(&self, seen: SeenEpoch) {
+        self.seen.store(seen.value, order::EPOCH_ECHO);
     }
 
     /// The worker ends and uses no table any more.
@@ -105,8 +133,13 @@ mod tests {
         echo.enter(&epoch);
         let token = epoch.advance();
         assert!(!echo.passed(token));
-        echo.quiescent(&epoch);
-        assert!(echo.passed(token));
+        let seen = echo.see(&epoch);
+        assert!(seen.is_new() && !echo.passed(token), "seen is not let go");
+        let later = epoch.advance();
+        echo.quiescent(seen);
+        assert!(echo.passed(token) && !echo.passed(later));
+        echo.quiescent(echo.see(&epoch));
+        assert!(echo.passed(later) && !echo.see(&epoch).is_new());
         let next = epoch.advance();
         assert!(!echo.passed(next));
         echo.leave();

@@ -70,7 +70,7 @@ mod status;
 #[cfg(not(loom))]
 mod worker;
 
-pub use epoch::EpochToken;
+pub use epoch::{EpochToken, SeenEpoch};
 pub use ring::Take;
 pub use slot::{SessionState, SlotError, StateWord};
 

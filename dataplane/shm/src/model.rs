@@ -206,13 +206,70 @@ fn model_epoch_running_worker_is_waited_for() {
             thread::spawn(move || {
                 for _ in 0..2 {
                     entry.look_up_and_use();
-                    entry.echo.quiescent(&entry.epoch);
+                    entry.echo.quiescent(entry.echo.see(&entry.epoch));
                 }
                 entry.look_up_and_use();
             })
         };
         entry.withdraw_and_reuse();
         worker.join().unwrap();
+    });
+}
+
+/// A worker that has looked the entry up in one loop and uses it in a later one, as a run that is held does. `quiescent` is
+/// its quiescent point; it gets what is held.
+fn holding_worker(quiescent: fn(&Entry, &mut Option<Held>)) {
+    check(3, move || {
+        let entry = Entry::visible();
+        entry.echo.enter(&entry.epoch);
+        let worker = {
+            let entry = Arc::clone(&entry);
+            thread::spawn(move || {
+                let mut held = None;
+                for _ in 0..2 {
+                    if entry.visible.load(Ordering::Relaxed) == 1 {
+                        held = Some(Held(Arc::clone(&entry)));
+                    }
+                    quiescent(&entry, &mut held);
+                }
+                drop(held);
+            })
+        };
+        entry.withdraw_and_reuse();
+        worker.join().unwrap();
+    });
+}
+
+/// Uses the entry when it is let go.
+struct Held(Arc<Entry>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: loom checks that nobody writes it meanwhile.
+        let value = self.0.payload.with(|payload| unsafe { *payload });
+        assert_eq!(value, 7, "used after its reuse");
+    }
+}
+
+#[test]
+fn model_epoch_what_a_worker_holds_over_loops_is_waited_for() {
+    holding_worker(|entry, held| {
+        let seen = entry.echo.see(&entry.epoch);
+        if seen.is_new() {
+            drop(held.take());
+        }
+        entry.echo.quiescent(seen);
+    });
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn model_epoch_echo_of_a_later_epoch_than_the_one_let_go_for_is_noticed() {
+    holding_worker(|entry, held| {
+        if entry.echo.see(&entry.epoch).is_new() {
+            drop(held.take());
+        }
+        entry.echo.quiescent(entry.echo.see(&entry.epoch));
     });
 }
 

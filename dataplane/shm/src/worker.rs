@@ -2,6 +2,7 @@
 
 use crate::attach::{AttachError, Attached, Presence, Role, attach, initialise, monotonic_ms};
 use crate::counters::Counter;
+use crate::epoch::SeenEpoch;
 use crate::frames::{
     BellDebt, Event, FrameMeta, InjectedFrame, PuntClass, TooLong, push_event, push_frame,
     take_frame,
@@ -307,9 +308,20 @@ impl Worker {
     /// Quiescent point, once per poll loop: no frame, no view, no run in hand (INV-EPOCH-1).
     #[inline]
     pub fn quiescent(&self) {
-        self.block()
-            .echo
-            .quiescent(&self.reader.tables.header[0].epoch);
+        self.echo_epoch(self.see_epoch());
+    }
+
+    /// First half of a quiescent point, for a worker that holds something over loops: if the epoch is new, it lets go of all
+    /// of that before [`Self::echo_epoch`].
+    #[inline]
+    pub fn see_epoch(&self) -> SeenEpoch {
+        self.block().echo.see(&self.reader.tables.header[0].epoch)
+    }
+
+    /// Second half: nothing is in hand that was there when this epoch was seen (INV-EPOCH-1).
+    #[inline]
+    pub fn echo_epoch(&self, seen: SeenEpoch) {
+        self.block().echo.quiescent(seen);
     }
 
     /// Tells that the worker lives; call when the coarse clock moved.

@@ -3,6 +3,7 @@
 use crate::frame::Frame;
 use crate::host::HostBell;
 use crate::tx::TxPort;
+use bng_fastpath::coalesce::{Run, Sink};
 use bng_fastpath::fragment;
 use bng_fastpath::{BURST, Punt, Verdict};
 use bng_shm::{Counter, FrameMeta, PuntClass, Worker};
@@ -39,6 +40,14 @@ impl HandOver {
             ring,
             gathered: Burst::new(),
         }
+    }
+
+    #[inline]
+    fn push(&mut self, mbuf: Mbuf, shm: &Worker) {
+        if self.gathered.is_full() {
+            self.flush(shm);
+        }
+        self.gathered.push(mbuf);
     }
 
     fn flush(&mut self, shm: &Worker) {
@@ -79,47 +88,11 @@ impl Outlets {
         shm: &mut Worker,
         now_ms: u64,
     ) {
-        let mut done: Burst<BURST> = Burst::new();
-        let mut for_host: Burst<BURST> = Burst::new();
+        let mut departures = Departures::new(self, shm, now_ms);
         for (mbuf, verdict) in burst.drain(..).zip(verdicts) {
-            match *verdict {
-                Verdict::Forward { port } => self.send(port, mbuf, shm),
-                Verdict::Fragment { port, mtu } => self.fragment(port, mtu, mbuf, shm),
-                Verdict::Drop(_) => done.push(mbuf),
-                Verdict::Punt(punt) => {
-                    self.punt(&mbuf, punt, shm, now_ms);
-                    done.push(mbuf);
-                }
-                Verdict::Host { port } => {
-                    let mut mbuf = mbuf;
-                    mbuf.set_port(u16::from(port));
-                    for_host.push(mbuf);
-                }
-                Verdict::HandOver { worker } => {
-                    match self
-                        .handover
-                        .get_mut(usize::from(worker))
-                        .and_then(Option::as_mut)
-                    {
-                        Some(handover) => handover.gathered.push(mbuf),
-                        None => {
-                            shm.count(Counter::HandoverStale, 1);
-                            done.push(mbuf);
-                        }
-                    }
-                }
-            }
+            departures.one(mbuf.into(), *verdict);
         }
-        Mbuf::free_bulk(&mut done);
-        if !for_host.is_empty() {
-            self.host.enqueue_burst(&mut for_host);
-            shm.count(Counter::HostRingFull, for_host.len() as u64);
-            Mbuf::free_bulk(&mut for_host);
-            self.host_bell.ring();
-        }
-        for handover in self.handover.iter_mut().flatten() {
-            handover.flush(shm);
-        }
+        departures.finish();
         self.flush(shm);
     }
 
@@ -169,6 +142,105 @@ impl Outlets {
     pub fn flush(&mut self, shm: &Worker) {
         for tx in &mut self.tx {
             tx.flush(shm);
+        }
+    }
+}
+
+/// Frames on their way out, one after the other. Those for ports are gathered until [`Outlets::flush`], all others are where
+/// they belong after [`Departures::finish`].
+#[derive(Debug)]
+pub struct Departures<'a> {
+    out: &'a mut Outlets,
+    shm: &'a mut Worker,
+    now_ms: u64,
+    done: Burst<BURST>,
+    for_host: Burst<BURST>,
+}
+
+impl<'a> Departures<'a> {
+    /// No frames yet. `now_ms` is CLOCK_MONOTONIC in milliseconds, for what is punted.
+    #[inline]
+    pub fn new(out: &'a mut Outlets, shm: &'a mut Worker, now_ms: u64) -> Self {
+        Self {
+            out,
+            shm,
+            now_ms,
+            done: Burst::new(),
+            for_host: Burst::new(),
+        }
+    }
+
+    /// The buffer is not needed any more.
+    fn done(&mut self, mbuf: Mbuf) {
+        if self.done.is_full() {
+            Mbuf::free_bulk(&mut self.done);
+        }
+        self.done.push(mbuf);
+    }
+
+    /// A frame or super-packet for the TAP twin of a port.
+    fn host(&mut self, port: u8, mut mbuf: Mbuf) {
+        if self.for_host.is_full() {
+            self.flush_host();
+        }
+        mbuf.set_port(u16::from(port));
+        self.for_host.push(mbuf);
+    }
+
+    fn flush_host(&mut self) {
+        self.out.host.enqueue_burst(&mut self.for_host);
+        if !self.for_host.is_empty() {
+            let frames = self.for_host.iter().map(|mbuf| u64::from(mbuf.frames()));
+            self.shm.count(Counter::HostRingFull, frames.sum());
+            Mbuf::free_bulk(&mut self.for_host);
+        }
+        self.out.host_bell.ring();
+    }
+
+    /// Gives what was gathered for others than ports to them.
+    #[inline]
+    pub fn finish(mut self) {
+        Mbuf::free_bulk(&mut self.done);
+        if !self.for_host.is_empty() {
+            self.flush_host();
+        }
+        for handover in self.out.handover.iter_mut().flatten() {
+            handover.flush(self.shm);
+        }
+    }
+}
+
+impl Sink<Frame> for Departures<'_> {
+    #[inline]
+    fn one(&mut self, frame: Frame, verdict: Verdict) {
+        let mbuf = Mbuf::from(frame);
+        match verdict {
+            Verdict::Forward { port } => self.out.send(port, mbuf, self.shm),
+            Verdict::Fragment { port, mtu } => self.out.fragment(port, mtu, mbuf, self.shm),
+            Verdict::Drop(_) => self.done(mbuf),
+            Verdict::Punt(punt) => {
+                self.out.punt(&mbuf, punt, self.shm, self.now_ms);
+                self.done(mbuf);
+            }
+            Verdict::Host { port } => self.host(port, mbuf),
+            Verdict::HandOver { worker } => {
+                let handover = self.out.handover.get_mut(usize::from(worker));
+                match handover.and_then(Option::as_mut) {
+                    Some(handover) => handover.push(mbuf, self.shm),
+                    None => {
+                        self.shm.count(Counter::HandoverStale, 1);
+                        self.done(mbuf);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Back to back, in order and with nothing between them (S8).
+    #[inline]
+    fn run(&mut self, _run: &Run, verdict: Verdict, frames: &mut Vec<Frame>) {
+        for frame in frames.drain(..) {
+            self.one(frame, verdict);
         }
     }
 }

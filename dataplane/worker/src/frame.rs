@@ -1,9 +1,9 @@
 //! The DPDK packet buffer as the stages see it.
 
-use bng_fastpath::PacketBuf;
 use bng_fastpath::fragment::FragmentSource;
+use bng_fastpath::{L4Verdict, PacketBuf};
 use bytemuck::TransparentWrapper;
-use rte_rs::{Burst, Mbuf, Mempool};
+use rte_rs::{Burst, Mbuf, Mempool, RxChecksum};
 
 /// An mbuf that the stages can work on. The same memory, another type.
 #[derive(Debug, TransparentWrapper)]
@@ -79,6 +79,16 @@ impl PacketBuf for Frame {
     #[inline]
     fn is_contiguous(&self) -> bool {
         self.0.is_contiguous()
+    }
+
+    /// "Not in the packet" is no verdict: what is forwarded must have one.
+    #[inline]
+    fn l4_verdict(&self) -> L4Verdict {
+        match self.0.rx_l4_checksum() {
+            RxChecksum::Good => L4Verdict::Good,
+            RxChecksum::Bad => L4Verdict::Bad,
+            RxChecksum::Unknown | RxChecksum::Absent => L4Verdict::Unknown,
+        }
     }
 
     #[inline]

@@ -6,6 +6,8 @@ pub mod dispatch;
 pub mod fib_mirror;
 pub mod frame;
 pub mod host;
+pub mod inject;
+pub mod path;
 pub mod ports;
 pub mod steering;
 pub mod tx;

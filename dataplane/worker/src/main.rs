@@ -12,6 +12,7 @@
 //! Workers read the tables control publishes in shared memory and never wait for anything.
 
 mod run;
+mod settings;
 
 use anyhow::Context;
 use bng_config::Config;

@@ -1,5 +1,6 @@
 //! Start, housekeeping and stop of the process.
 
+use crate::settings::{coalescing, settings, stage_port};
 use anyhow::{Context, Result, anyhow, bail};
 use bng_config::{Config, OuterTpid, PortRole};
 use bng_dataplane::capacities::capacities;
@@ -9,7 +10,6 @@ use bng_dataplane::host::{HOST_RING, Host, HostBell, Room, Twin, has_twin};
 use bng_dataplane::ports::{LivePort, bring_up, frame_room, is_pci};
 use bng_dataplane::tx::TxPort;
 use bng_dataplane::worker::{FromHost, RxPort, WorkerError, WorkerSetup};
-use bng_fastpath::{NatTimers, Settings, VlanRange};
 use bng_shm::{Dataplane, Offloads, PortState};
 use rte_rs::{
     Consumer, Eal, EalArgs, HEADROOM, Memory, Mempool, MempoolConfig, Producer, Queues, RingConfig,
@@ -168,20 +168,6 @@ fn ring(eal: &Eal, name: String, capacity: u32) -> Result<(Producer, Consumer)> 
     sp_sc_ring(eal, &config).with_context(|| format!("ring {}", config.name))
 }
 
-/// The port as the stages see it.
-fn stage_port(port: &LivePort, access_index: u8) -> bng_fastpath::Port {
-    bng_fastpath::Port {
-        mac: bng_wire::MacAddr(port.mac),
-        mtu: port.mtu,
-        role: match port.role {
-            PortRole::Access => bng_fastpath::PortRole::Access {
-                index: access_index,
-            },
-            PortRole::Core => bng_fastpath::PortRole::Core,
-        },
-    }
-}
-
 type Thread = JoinHandle<Result<(), WorkerError>>;
 
 /// Queues of one port, dealt out to workers.
@@ -292,6 +278,7 @@ fn start_threads(
         loops.push(WorkerSetup {
             shm: worker,
             settings: settings(config, &stage_ports)?,
+            coalescing: coalescing(config),
             fib: routes.lookup(),
             core: usize::from(config.dataplane.workers[index]),
             rx,
@@ -344,46 +331,6 @@ fn start_threads(
         })?);
     }
     Ok((threads, has_started))
-}
-
-/// ICMP echo requests to the gateway address one worker answers per second.
-const ECHO_PER_SECOND: u32 = 1_000;
-/// Requests to resolve a neighbour one worker makes per second.
-const RESOLVE_PER_SECOND: u32 = 100;
-
-/// The VLANs served on a port; none: all.
-fn served(port: &bng_config::Port) -> Vec<VlanRange> {
-    let entries = port.vlans.iter();
-    entries
-        .map(|entry| VlanRange {
-            s_vlan: entry.s_vlan.bounds(),
-            c_vlan: entry.c_vlan.bounds(),
-        })
-        .collect()
-}
-
-fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<Settings> {
-    let timers = &config.nat.timers;
-    let seconds = |s: u32| u16::try_from(s).unwrap_or(u16::MAX);
-    let mut seed = [0; 8];
-    getrandom::fill(&mut seed).context("random seed")?;
-    let workers = u32::try_from(config.dataplane.workers.len()).unwrap_or(u32::MAX);
-    Ok(Settings {
-        ports: ports.to_vec(),
-        vlans: config.dataplane.ports.iter().map(served).collect(),
-        nat_mappings: config.nat.max_mappings.div_ceil(workers.max(1)),
-        nat_timers: NatTimers {
-            udp: seconds(timers.udp_s),
-            icmp: seconds(timers.icmp_s),
-            tcp_established: seconds(timers.tcp_established_s),
-            tcp_transitory: seconds(timers.tcp_transitory_s),
-        },
-        echo_per_second: ECHO_PER_SECOND,
-        resolve_per_second: RESOLVE_PER_SECOND,
-        punts_per_second: config.pppoe.punts_per_second_per_session,
-        icmp_errors_per_second: config.dataplane.icmp_errors_per_second,
-        seed: u64::from_ne_bytes(seed),
-    })
 }
 
 fn spawn(

@@ -3,21 +3,15 @@
 use crate::backoff::Backoff;
 use crate::dispatch::Outlets;
 use crate::fib_mirror::RteFib;
-use crate::frame::Frame;
 use crate::host::{Room, TwinError};
-use bng_fastpath::{BURST, FastPath, Origin, PortRole, Settings, Verdict};
-use bng_shm::{
-    Counter, FRAME_MAX, FRAME_RING_SLOTS, InjectedFrame, SessionState, Take, Worker, monotonic_ms,
-    monotonic_ns,
-};
+use crate::inject::Injector;
+use crate::path::Path;
+use bng_fastpath::{BURST, FastPath, Origin, PortRole, Settings, coalesce};
+use bng_shm::{Counter, Worker, monotonic_ms, monotonic_ns};
 use rte_rs::{Burst, Consumer, Eal, Mbuf, Mempool, RxChecksum, RxQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Shortest frame on Ethernet without its check sequence (IEEE 802.3).
-const MIN_FRAME: usize = 60;
-/// Bytes of an Ethernet header without tags.
-const ETHERNET_HEADER: usize = 14;
 /// How often a worker says that it lives.
 const HEARTBEAT_MS: u64 = 100;
 
@@ -53,6 +47,8 @@ pub struct WorkerSetup {
     pub shm: Worker,
     /// What the stages are started with.
     pub settings: Settings,
+    /// What is coalesced.
+    pub coalescing: coalesce::Settings,
     /// The route look-up.
     pub fib: RteFib,
     /// Core to pin to.
@@ -122,37 +118,35 @@ impl WorkerSetup {
             })?;
         self.shm.enter(u32::try_from(self.core).unwrap_or(u32::MAX));
         self.shm.set_tsc_hz(eal.tsc_hz());
+        let roles = self.settings.ports.iter().map(|port| port.role).collect();
         let mut poller = Poller {
-            roles: self.settings.ports.iter().map(|port| port.role).collect(),
-            fast: FastPath::new(self.shm, &self.settings, monotonic_ms()),
+            path: Path::new(
+                FastPath::new(self.shm, &self.settings, monotonic_ms()),
+                self.out,
+                Injector::new(roles, self.pool),
+                &self.coalescing,
+            ),
             fib: self.fib,
             rx: self.rx,
             taken_over: self.taken_over,
             from_host: self.from_host,
-            out: self.out,
-            pool: self.pool,
-            buffer: Box::new([0; FRAME_MAX]),
         };
         started();
         poller.run(Backoff::new(self.idle_backoff_us), stop);
-        poller.fast.shm().leave();
+        // T3.
+        poller.path.flush(Counter::EndQuiescent);
+        poller.path.shm().leave();
         Ok(())
     }
 }
 
 /// A worker that runs.
 struct Poller {
-    fast: FastPath,
+    path: Path,
     fib: RteFib,
-    /// Role of each port.
-    roles: Vec<PortRole>,
     rx: Vec<RxPort>,
     taken_over: Vec<Consumer>,
     from_host: Vec<FromHost>,
-    out: Outlets,
-    pool: Mempool,
-    /// The injected frame in hand.
-    buffer: Box<[u8; FRAME_MAX]>,
 }
 
 impl Poller {
@@ -163,20 +157,25 @@ impl Poller {
             self.fib.follow();
             let now_ns = monotonic_ns();
             let now_ms = now_ns / 1_000_000;
-            self.fast.poll(now_ns);
-            let mut worked = self.receive(now_ms);
-            worked |= self.take_over(now_ms);
-            worked |= self.inject();
+            self.path.poll(now_ns);
+            let mut worked = self.receive();
+            worked |= self.take_over();
+            if !worked {
+                // T2.
+                self.path.flush(Counter::EndBurst);
+            }
+            worked |= self.path.inject();
             worked |= self.send_for_host();
-            let shm = self.fast.shm_mut();
+            let shm = self.path.fast.shm_mut();
             shm.count(Counter::Loops, 1);
             shm.pay_bell();
             if now_ms >= heartbeat_ms + HEARTBEAT_MS {
                 heartbeat_ms = now_ms;
                 shm.heartbeat(now_ms);
             }
-            // INV-EPOCH-1: all bursts are dispatched and sent, nothing refers to a table any more.
-            shm.quiescent();
+            // INV-EPOCH-1: all bursts are dispatched and sent, nothing but runs that are held refers to a table any more.
+            self.path.quiescent();
+            let shm = self.path.shm();
             let spent = if worked {
                 backoff.busy();
                 Counter::BusyCycles
@@ -194,7 +193,7 @@ impl Poller {
     }
 
     /// One burst from each receive queue.
-    fn receive(&mut self, now_ms: u64) -> bool {
+    fn receive(&mut self) -> bool {
         let mut worked = false;
         let mut burst: Burst<BURST> = Burst::new();
         for at in 0..self.rx.len() {
@@ -220,41 +219,20 @@ impl Poller {
                 PortRole::Access { .. } => (Counter::RxAccess, Counter::RxAccessBytes),
                 PortRole::Core => (Counter::RxCore, Counter::RxCoreBytes),
             };
-            let shm = self.fast.shm();
+            let shm = self.path.shm();
             shm.count(packets, burst.len() as u64);
             shm.count(octets, bytes);
             let role = rx.role;
             if rx.verifies_ipv4 {
                 drop_bad_ipv4(&mut burst, shm);
             }
-            self.process(role, &mut burst, Origin::Port, now_ms);
+            self.path.process(&self.fib, role, &mut burst, Origin::Port);
         }
         worked
     }
 
-    /// Runs the stages over a burst of one direction and sends its frames where they belong.
-    #[inline]
-    fn process(&mut self, role: PortRole, burst: &mut Burst<BURST>, origin: Origin, now_ms: u64) {
-        let mut verdicts = [Verdict::Drop(Counter::NotForUs); BURST];
-        let frames = Frame::of_burst(burst);
-        match role {
-            PortRole::Access { .. } => {
-                self.fast.upstream(&self.fib, frames, &mut verdicts, origin);
-            }
-            PortRole::Core => {
-                self.fast.downstream(frames, &mut verdicts, origin);
-            }
-        }
-        // INV-INJECT-1: control injects a frame before it changes the state that lets data follow. The stages have read
-        // the state, so whatever the data must not overtake is in the ring by now, and leaves first. From an access port
-        // as well: errors, echoes and packets of another subscriber go into sessions.
-        self.inject();
-        self.out
-            .dispatch(burst, &verdicts, self.fast.shm_mut(), now_ms);
-    }
-
     /// One burst from each other worker.
-    fn take_over(&mut self, now_ms: u64) -> bool {
+    fn take_over(&mut self) -> bool {
         let mut worked = false;
         let mut burst: Burst<BURST> = Burst::new();
         for at in 0..self.taken_over.len() {
@@ -263,81 +241,21 @@ impl Poller {
                 continue;
             }
             worked = true;
-            self.fast
-                .shm()
-                .count(Counter::TakenOver, burst.len() as u64);
-            // A ring mixes both directions; runs of one direction are processed together, in order.
+            let shm = self.path.shm();
+            shm.count(Counter::TakenOver, burst.len() as u64);
+            // A ring mixes both directions; frames of one direction are processed together, in order.
             while let Some(first) = burst.first() {
-                let role = role_of(&self.roles, first);
-                let run = burst
-                    .iter()
-                    .take_while(|mbuf| role_of(&self.roles, mbuf) == role)
-                    .count();
-                let mut part: Burst<BURST> = burst.drain(..run).collect();
-                self.process(role, &mut part, Origin::HandedOver, now_ms);
+                let injector = &self.path.injector;
+                let role = injector.role(first.port());
+                let same = |mbuf: &&Mbuf| injector.role(mbuf.port()) == role;
+                let frames = burst.iter().take_while(same).count();
+                let mut part: Burst<BURST> = burst.drain(..frames).collect();
+                self.path
+                    .process_part(&self.fib, role, &mut part, Origin::HandedOver);
             }
+            self.path.end_burst();
         }
         worked
-    }
-
-    /// Sends all that control has injected; what it injects meanwhile can wait for the next time.
-    fn inject(&mut self) -> bool {
-        let mut worked = false;
-        for _ in 0..FRAME_RING_SLOTS {
-            let frame = match self.fast.shm_mut().take_injected(&mut self.buffer) {
-                Take::Item(frame) => frame,
-                Take::Empty => break,
-                Take::Corrupt => {
-                    self.fast.shm().count(Counter::RingCorrupt, 1);
-                    break;
-                }
-            };
-            worked = true;
-            let bytes = self.buffer.get(..frame.len).unwrap_or(&[]);
-            let outcome = match self.injected(&frame, bytes) {
-                Ok((port, mbuf)) => {
-                    self.out.send(port, mbuf, self.fast.shm());
-                    Counter::Injected
-                }
-                Err(reason) => reason,
-            };
-            self.fast.shm().count(outcome, 1);
-        }
-        if worked {
-            self.out.flush(self.fast.shm());
-        }
-        worked
-    }
-
-    /// A buffer for an injected frame, or why it is dropped. Nothing in the description is trusted.
-    fn injected(&self, frame: &InjectedFrame, bytes: &[u8]) -> Result<(u8, Mbuf), Counter> {
-        let port = frame.meta.port;
-        let role = self.roles.get(usize::from(port));
-        let is_access = matches!(role, Some(PortRole::Access { .. }));
-        if !is_access || bytes.len() < ETHERNET_HEADER {
-            return Err(Counter::InjectInvalid);
-        }
-        if let Some((slot, generation)) = frame.meta.session {
-            let live = match self.fast.shm().reader().session(slot) {
-                Some(Ok(session)) => {
-                    session.generation == generation && session.state != SessionState::Free
-                }
-                // Control is at this entry just now, and the frame is its own: it may be the answer that goes before the
-                // change.
-                Some(Err(_)) => true,
-                None => false,
-            };
-            if !live {
-                return Err(Counter::InjectStale);
-            }
-        }
-        let mut mbuf = self.pool.alloc_copy(bytes).ok_or(Counter::InjectNoBuffer)?;
-        if let Some(pad) = MIN_FRAME.checked_sub(bytes.len()).filter(|pad| *pad > 0)
-            && let Some(padding) = mbuf.append(pad)
-        {
-            padding.fill(0);
-        }
-        Ok((port, mbuf))
     }
 
     /// Frames from the kernel's TAP twins.
@@ -350,26 +268,19 @@ impl Poller {
                 continue;
             }
             worked = true;
-            room.made(ring, &self.out.host_bell);
-            let shm = self.fast.shm();
-            shm.count(Counter::HostOut, frames as u64);
+            let Path { fast, out, .. } = &mut self.path;
+            room.made(ring, &out.host_bell);
+            fast.shm().count(Counter::HostOut, frames as u64);
             for mbuf in burst.drain(..) {
-                self.out.send(*port, mbuf, shm);
+                out.send(*port, mbuf, fast.shm());
             }
         }
         if worked {
-            self.out.flush(self.fast.shm());
+            let Path { fast, out, .. } = &mut self.path;
+            out.flush(fast.shm());
         }
         worked
     }
-}
-
-/// Role of the port a frame came from; frames of ports that do not exist are nobody's.
-fn role_of(roles: &[PortRole], mbuf: &Mbuf) -> PortRole {
-    roles
-        .get(usize::from(mbuf.port()))
-        .copied()
-        .unwrap_or(PortRole::Core)
 }
 
 /// Drops what the port has found a wrong IPv4 header checksum in. What it has not looked at the stages verify.

@@ -1,0 +1,79 @@
+//! What workers are started with, from the configuration.
+
+use anyhow::{Context, Result};
+use bng_config::{Coalesced, Config, PortRole};
+use bng_dataplane::ports::LivePort;
+use bng_fastpath::coalesce::{self, Protocols};
+use bng_fastpath::{NatTimers, Settings, VlanRange};
+
+/// The port as the stages see it.
+pub(crate) fn stage_port(port: &LivePort, access_index: u8) -> bng_fastpath::Port {
+    bng_fastpath::Port {
+        mac: bng_wire::MacAddr(port.mac),
+        mtu: port.mtu,
+        role: match port.role {
+            PortRole::Access => bng_fastpath::PortRole::Access {
+                index: access_index,
+            },
+            PortRole::Core => bng_fastpath::PortRole::Core,
+        },
+    }
+}
+
+/// ICMP echo requests to the gateway address one worker answers per second.
+const ECHO_PER_SECOND: u32 = 1_000;
+/// Requests to resolve a neighbour one worker makes per second.
+const RESOLVE_PER_SECOND: u32 = 100;
+
+/// The VLANs served on a port; none: all.
+fn served(port: &bng_config::Port) -> Vec<VlanRange> {
+    let entries = port.vlans.iter();
+    entries
+        .map(|entry| VlanRange {
+            s_vlan: entry.s_vlan.bounds(),
+            c_vlan: entry.c_vlan.bounds(),
+        })
+        .collect()
+}
+
+/// What the stages are started with.
+pub(crate) fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<Settings> {
+    let timers = &config.nat.timers;
+    let seconds = |s: u32| u16::try_from(s).unwrap_or(u16::MAX);
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).context("random seed")?;
+    let workers = u32::try_from(config.dataplane.workers.len()).unwrap_or(u32::MAX);
+    Ok(Settings {
+        ports: ports.to_vec(),
+        vlans: config.dataplane.ports.iter().map(served).collect(),
+        nat_mappings: config.nat.max_mappings.div_ceil(workers.max(1)),
+        nat_timers: NatTimers {
+            udp: seconds(timers.udp_s),
+            icmp: seconds(timers.icmp_s),
+            tcp_established: seconds(timers.tcp_established_s),
+            tcp_transitory: seconds(timers.tcp_transitory_s),
+        },
+        echo_per_second: ECHO_PER_SECOND,
+        resolve_per_second: RESOLVE_PER_SECOND,
+        punts_per_second: config.pppoe.punts_per_second_per_session,
+        icmp_errors_per_second: config.dataplane.icmp_errors_per_second,
+        seed: u64::from_ne_bytes(seed),
+    })
+}
+
+/// What is coalesced.
+pub(crate) fn coalescing(config: &Config) -> coalesce::Settings {
+    let wanted = &config.dataplane.coalescing;
+    let protocols = |Coalesced { tcp, udp }| Protocols { tcp, udp };
+    let ports = config.dataplane.ports.iter();
+    coalesce::Settings {
+        upstream: protocols(wanted.upstream),
+        downstream: protocols(wanted.downstream),
+        ipv4: wanted.ipv4,
+        ipv6: wanted.ipv6,
+        ports_off: ports.map(|port| !port.coalescing).collect(),
+        hold_ns: u64::from(wanted.hold_us) * 1_000,
+        max_frames: wanted.max_frames,
+        verify: wanted.verify_checksums,
+    }
+}

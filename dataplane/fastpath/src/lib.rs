@@ -37,6 +37,7 @@ mod gateway;
 mod icmp_error;
 mod icmp_reply;
 mod ip;
+pub mod merge;
 mod mss;
 mod nat44;
 mod nat_age;
@@ -50,6 +51,7 @@ mod punt_limit;
 mod rate;
 mod resolve;
 mod route;
+pub mod segment;
 mod session;
 mod source_check;
 #[cfg(any(test, feature = "testing"))]

@@ -8,6 +8,7 @@ mod conservation;
 mod fib;
 mod frames;
 mod frames_v6;
+mod l4_frame;
 mod recipe;
 mod world;
 
@@ -20,5 +21,6 @@ pub use frames::{
 pub use frames_v6::{
     assert_checksums6, echo6, extended, icmpv6, ipv6, tcp6, udp6, wrong_checksum6,
 };
+pub use l4_frame::L4Frame;
 pub use recipe::{Check, Kind, Recipe};
 pub use world::{Spec, World};

@@ -1,6 +1,7 @@
 //! A packet buffer in ordinary memory.
 
 use crate::fragment::FragmentSource;
+use crate::segment::SegmentSource;
 use crate::{L4Verdict, PacketBuf};
 
 /// Bytes with headroom, as an mbuf has them.
@@ -164,5 +165,12 @@ impl FragmentSource<TestBuf> for TestPool {
     fn buffer(&mut self, head: &[u8], body: &[u8]) -> Option<TestBuf> {
         self.left = self.left.checked_sub(1)?;
         Some(TestBuf::new(0, &[head, body].concat()))
+    }
+}
+
+impl SegmentSource<TestBuf> for TestPool {
+    fn buffer(&mut self, len: usize) -> Option<TestBuf> {
+        self.left = self.left.checked_sub(1)?;
+        Some(TestBuf::new(0, &vec![0; len]))
     }
 }

@@ -10,10 +10,25 @@
 //! on, and hands runs and single frames to the [`Sink`]. So what becomes of a frame cannot depend on the grouping (P0), and
 //! a run holds nothing but finished frames (list form, H6).
 
+mod frame;
+mod held;
+mod key;
+mod observe;
+mod run;
+mod table;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+use arrayvec::ArrayVec;
+use bng_shm::{Counter, Worker};
+
 use crate::buffer::{BURST, PacketBuf};
 use crate::flow::Direction;
 use crate::verdict::Verdict;
-use bng_shm::{Counter, Worker};
+use held::{Held, Seen};
+use table::{RUNS, Slot, Table};
+use tally::Tally;
 
 /// Protocols that are coalesced in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +54,7 @@ pub struct Settings {
     pub ports_off: Vec<bool>,
     /// How long a run may wait for more frames, from the arrival of its head; 0: until the burst ends (T1).
     pub hold_ns: u64,
-    /// Most frames in a run (M10).
+    /// Most frames in a run, at least 2 (M10).
     pub max_frames: u16,
     /// Whether TCP and UDP checksums are verified in software where the port says nothing (C17).
     pub verify: bool,
@@ -106,12 +121,38 @@ pub trait Sink<B> {
     fn run(&mut self, run: &Run, verdict: Verdict, frames: &mut Vec<B>);
 }
 
+/// What [`Coalescer::release`] has to do, in this order.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// Let go of a run.
+    End(Slot, Counter),
+    /// Let go of the next frame, which is none of any run.
+    Pass(Counter),
+    /// Hold the next frame as one of this run.
+    Hold(Slot),
+}
+
+/// One for each frame, and one for each run that ends: those held before, and those that began.
+const STEPS: usize = 2 * BURST + RUNS;
+
 /// One worker's run table.
+///
+/// Which frames are in a run is decided twice, because two things decide it: the frames, when they are observed (`table`),
+/// and what became of them, when they are released (`held`). The steps lead from the one to the other.
 #[derive(Debug)]
 pub struct Coalescer<B> {
     settings: Settings,
     hints: Hints,
-    held: Vec<B>,
+    table: Table,
+    /// The run the last frame went to: most often, that of the next one.
+    last: Option<Slot>,
+    /// Counts bursts.
+    burst: u32,
+    now_ns: u64,
+    steps: ArrayVec<Step, STEPS>,
+    seen: [Seen; BURST],
+    held: Held<B>,
+    tally: Tally,
 }
 
 impl<B: PacketBuf> Coalescer<B> {
@@ -120,10 +161,19 @@ impl<B: PacketBuf> Coalescer<B> {
     pub fn new(settings: &Settings) -> Option<Self> {
         let on = |protocols: Protocols| protocols.tcp || protocols.udp;
         let family = settings.ipv4 || settings.ipv6;
+        let mut settings = settings.clone();
+        settings.max_frames = settings.max_frames.max(2);
         ((on(settings.upstream) || on(settings.downstream)) && family).then(|| Self {
-            settings: settings.clone(),
             hints: Hints::NONE,
-            held: Vec::with_capacity(usize::from(settings.max_frames)),
+            table: Table::new(),
+            last: None,
+            burst: 0,
+            now_ns: 0,
+            steps: ArrayVec::new(),
+            seen: [Seen::NOTHING; BURST],
+            held: Held::new(settings.max_frames),
+            tally: Tally::EMPTY,
+            settings,
         })
     }
 
@@ -131,39 +181,114 @@ impl<B: PacketBuf> Coalescer<B> {
     #[inline]
     #[must_use]
     pub fn is_on(&self, direction: Direction) -> bool {
-        let Protocols { tcp, udp } = match direction {
-            Direction::Upstream => self.settings.upstream,
-            Direction::Downstream => self.settings.downstream,
-        };
+        let Protocols { tcp, udp } = self.protocols(direction);
         tcp || udp
     }
 
-    /// Looks at received frames, at most [`BURST`], before the stages see them. [`Self::release`] must follow.
-    pub fn observe(&mut self, _direction: Direction, _frames: &[B], _now_ns: u64) -> &Hints {
-        &self.hints
+    #[inline]
+    fn protocols(&self, direction: Direction) -> Protocols {
+        match direction {
+            Direction::Upstream => self.settings.upstream,
+            Direction::Downstream => self.settings.downstream,
+        }
     }
 
     /// Takes the observed frames with their verdicts.
+    #[inline]
     pub fn release(
         &mut self,
         frames: impl IntoIterator<Item = B>,
         verdicts: &[Verdict],
         sink: &mut impl Sink<B>,
     ) {
-        for (frame, verdict) in frames.into_iter().zip(verdicts) {
-            sink.one(frame, *verdict);
+        let Self {
+            steps,
+            seen,
+            held,
+            tally,
+            now_ns,
+            ..
+        } = self;
+        let mut steps_left = steps.iter();
+        for (at, (frame, verdict)) in frames.into_iter().zip(verdicts).enumerate() {
+            let seen = seen.get(at).unwrap_or(&Seen::NOTHING);
+            loop {
+                match steps_left.next() {
+                    Some(Step::End(slot, why)) => held.end(*slot, *why, tally, sink),
+                    Some(Step::Hold(slot)) => {
+                        held.take(*slot, (frame, *verdict, seen), *now_ns, tally, sink);
+                        break;
+                    }
+                    Some(Step::Pass(why)) => {
+                        // The owner will observe and count it.
+                        if !matches!(verdict, Verdict::HandOver { .. }) {
+                            tally.add(*why, 1);
+                        }
+                        sink.one(frame, *verdict);
+                        break;
+                    }
+                    None => {
+                        debug_assert!(false, "a frame that was not observed");
+                        sink.one(frame, *verdict);
+                        break;
+                    }
+                }
+            }
         }
+        for step in steps_left {
+            debug_assert!(
+                matches!(step, Step::End(..)),
+                "an observed frame is missing"
+            );
+            if let Step::End(slot, why) = step {
+                held.end(*slot, *why, tally, sink);
+            }
+        }
+        steps.clear();
     }
 
     /// The receive burst has ended: with a hold time of 0 all runs go out (T1).
-    pub fn end_burst(&mut self, _sink: &mut impl Sink<B>) {}
+    #[inline]
+    pub fn end_burst(&mut self, sink: &mut impl Sink<B>) {
+        if self.settings.hold_ns == 0 {
+            self.flush(Counter::EndBurst, sink);
+        }
+    }
 
     /// Lets go of the runs whose time is over (T1). Before a burst is observed, and at least once per poll.
-    pub fn expire(&mut self, _now_ns: u64, _sink: &mut impl Sink<B>) {}
+    #[inline]
+    pub fn expire(&mut self, now_ns: u64, sink: &mut impl Sink<B>) {
+        while let Some(slot) = self.overdue(now_ns) {
+            self.let_go(slot, Counter::EndHold, sink);
+        }
+    }
+
+    /// The oldest run, if it has waited for too long (T1, T5).
+    #[inline]
+    fn overdue(&self, now_ns: u64) -> Option<Slot> {
+        let hold_ns = self.settings.hold_ns;
+        let oldest = self.table.oldest().filter(|_| hold_ns != 0)?;
+        let waited = now_ns.saturating_sub(self.table.run(oldest).arrived_ns);
+        (waited > hold_ns).then_some(oldest)
+    }
 
     /// Lets go of all runs: [`Counter::EndBurst`] when a poll found no frames (T2), [`Counter::EndQuiescent`] before the
     /// worker says that it holds nothing (T3).
-    pub fn flush(&mut self, _why: Counter, _sink: &mut impl Sink<B>) {}
+    #[inline]
+    pub fn flush(&mut self, why: Counter, sink: &mut impl Sink<B>) {
+        while let Some(slot) = self.table.oldest() {
+            self.let_go(slot, why, sink);
+        }
+    }
+
+    /// Ends a run at once; not between [`Self::observe`] and [`Self::release`].
+    #[inline]
+    fn let_go(&mut self, slot: Slot, why: Counter, sink: &mut impl Sink<B>) {
+        debug_assert!(self.steps.is_empty(), "a burst is not released");
+        self.table.remove(slot);
+        self.last = None;
+        self.held.end(slot, why, &mut self.tally, sink);
+    }
 
     /// Whether no frame is held.
     #[inline]
@@ -173,5 +298,8 @@ impl<B: PacketBuf> Coalescer<B> {
     }
 
     /// Adds what was counted since the last time to the worker's counters. Once per burst.
-    pub fn settle(&mut self, _shm: &Worker) {}
+    #[inline]
+    pub fn settle(&mut self, shm: &Worker) {
+        self.tally.settle(shm);
+    }
 }

@@ -28,8 +28,14 @@ pub mod tcp_flag {
     pub const SYN: u8 = 0x02;
     /// Reset the connection.
     pub const RST: u8 = 0x04;
+    /// Data is to be delivered at once.
+    pub const PSH: u8 = 0x08;
     /// Acknowledgement field is significant.
     pub const ACK: u8 = 0x10;
+    /// Urgent pointer is significant.
+    pub const URG: u8 = 0x20;
+    /// Congestion window reduced (RFC 3168 section 6.1.2).
+    pub const CWR: u8 = 0x80;
 }
 
 /// Length of the UDP header, in bytes.

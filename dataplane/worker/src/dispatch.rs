@@ -1,7 +1,7 @@
 //! What becomes of a burst after the stages: every frame goes where its verdict says.
 
 use crate::frame::Frame;
-use crate::host::HostBell;
+use crate::host::{HostBell, ToHost};
 use crate::tx::TxPort;
 use bng_fastpath::coalesce::{Run, Sink};
 use bng_fastpath::fragment;
@@ -20,7 +20,7 @@ pub struct Outlets {
     /// Buffers for fragments.
     pub fragments: Mempool,
     /// To the host thread.
-    pub host: Producer,
+    pub host: ToHost,
     /// Wakes the host thread.
     pub host_bell: Arc<HostBell>,
 }

@@ -4,6 +4,10 @@
 //! it reads only while the ring to the worker that sends on that port has room, so that a busy worker
 //! makes the kernel's own queue wait instead of losing frames (HZ-15 R3).
 
+mod ring;
+
+pub use ring::{FromWorker, ToHost, host_ring};
+
 use crate::ports::LivePort;
 use bng_config::PortRole;
 use bng_shm::{Counter, HostSide};
@@ -218,7 +222,7 @@ pub struct Host {
     /// Where frames from the kernel are put.
     pub pool: Mempool,
     /// One ring from each worker.
-    pub from_workers: Vec<Consumer>,
+    pub from_workers: Vec<FromWorker>,
     /// The twins, any order.
     pub twins: Vec<Twin>,
     /// Rung by workers.

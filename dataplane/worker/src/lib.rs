@@ -10,5 +10,6 @@ pub mod inject;
 pub mod path;
 pub mod ports;
 pub mod steering;
+pub mod super_packet;
 pub mod tx;
 pub mod worker;

@@ -6,7 +6,7 @@ use bng_config::{Config, OuterTpid, PortRole};
 use bng_dataplane::capacities::capacities;
 use bng_dataplane::dispatch::{HandOver, Outlets};
 use bng_dataplane::fib_mirror::FibMirrors;
-use bng_dataplane::host::{HOST_RING, Host, HostBell, Room, Twin, has_twin};
+use bng_dataplane::host::{HOST_RING, Host, HostBell, Room, Twin, has_twin, host_ring};
 use bng_dataplane::ports::{LivePort, bring_up, frame_room, is_pci};
 use bng_dataplane::tx::TxPort;
 use bng_dataplane::worker::{FromHost, RxPort, WorkerError, WorkerSetup};
@@ -257,7 +257,7 @@ fn start_threads(
     {
         let worker = u8::try_from(index).ok().and_then(|index| shm.worker(index));
         let worker = worker.with_context(|| format!("worker {index} has no place"))?;
-        let (host, take) = ring(eal, format!("host-out-{index}"), HOST_RING)?;
+        let (host, take) = host_ring(ring(eal, format!("host-out-{index}"), HOST_RING)?);
         from_workers.push(take);
         let mut rx = Vec::new();
         let mut tx = Vec::new();

@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use bng_dataplane::dispatch::{HandOver, Outlets};
-use bng_dataplane::host::HostBell;
+use bng_dataplane::host::{FromWorker, HostBell, host_ring};
 use bng_fastpath::{BURST, Verdict};
 use bng_shm::{Capacities, Counter, Dataplane, Publisher, Worker};
 use rte_rs::{
@@ -20,7 +20,7 @@ struct World {
     shm: Worker,
     pool: Mempool,
     out: Outlets,
-    host: Consumer,
+    host: FromWorker,
     handed_over: Consumer,
 }
 
@@ -33,7 +33,7 @@ impl World {
         shm.enter(0);
         let pool = Mempool::create(eal, &MempoolConfig::new("outlets", BUFFERS)).unwrap();
         let (handover, handed_over) = ring(eal, "handover");
-        let (to_host, host) = ring(eal, "host");
+        let (to_host, host) = host_ring(ring(eal, "host"));
         let out = Outlets {
             tx: Vec::new(),
             handover: vec![None, Some(HandOver::new(handover))],
@@ -81,10 +81,10 @@ fn ring(eal: &Eal, name: &str) -> (Producer, Consumer) {
     sp_sc_ring(eal, &config).unwrap()
 }
 
-/// Numbers of the frames in a ring, which is empty afterwards.
-fn numbers(ring: &mut Consumer) -> Vec<u8> {
+/// Numbers of the frames that `take` gives.
+fn numbers(take: impl FnOnce(&mut Burst<BURST>) -> usize) -> Vec<u8> {
     let mut frames: Burst<BURST> = Burst::new();
-    ring.dequeue_burst(&mut frames);
+    take(&mut frames);
     let numbers = frames.iter().map(|mbuf| mbuf.data()[0]).collect();
     Mbuf::free_bulk(&mut frames);
     numbers
@@ -117,7 +117,7 @@ fn what_a_full_ring_does_not_take_is_counted_and_given_back() {
     );
     let first: Vec<u8> = (0..ROOM as u8).collect();
     assert_eq!(
-        numbers(&mut world.handed_over),
+        numbers(|burst| world.handed_over.dequeue_burst(burst)),
         first,
         "the oldest, in order"
     );
@@ -130,7 +130,7 @@ fn what_a_full_ring_does_not_take_is_counted_and_given_back() {
     world.dispatch(100, to_host);
     assert_eq!(world.counted(Counter::HostRingFull), 2 * burst - room);
     assert_eq!(world.pool.in_use() as usize, ROOM);
-    assert_eq!(numbers(&mut world.host), first);
+    assert_eq!(numbers(|burst| world.host.dequeue_burst(burst)), first);
     assert_eq!(world.pool.in_use(), 0);
 
     // Both in one burst, with frames for workers and ports that are not there.
@@ -154,7 +154,13 @@ fn what_a_full_ring_does_not_take_is_counted_and_given_back() {
         "nothing else is dropped"
     );
     let every_fourth = |from: u8| (from..BURST as u8).step_by(4).collect::<Vec<_>>();
-    assert_eq!(numbers(&mut world.handed_over), every_fourth(0));
-    assert_eq!(numbers(&mut world.host), every_fourth(1));
+    assert_eq!(
+        numbers(|burst| world.handed_over.dequeue_burst(burst)),
+        every_fourth(0)
+    );
+    assert_eq!(
+        numbers(|burst| world.host.dequeue_burst(burst)),
+        every_fourth(1)
+    );
     assert_eq!(world.pool.in_use(), 0);
 }

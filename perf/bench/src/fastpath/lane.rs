@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use bng_dataplane::dispatch::Outlets;
 use bng_dataplane::fib_mirror::RteFib;
 use bng_dataplane::frame::Frame;
-use bng_dataplane::host::HostBell;
+use bng_dataplane::host::{FromWorker, HostBell, host_ring};
 use bng_dataplane::tx::TxPort;
 use bng_fastpath::{BURST, FastPath, Origin, Settings, Verdict};
 use bng_shm::{Counter, FRAME_MAX, Worker, monotonic_ns};
@@ -183,7 +183,7 @@ pub(super) struct LanePorts {
     sent: Vec<RxQueue>,
     plain: TxQueue,
     pool: Mempool,
-    hosts: [Consumer; 2],
+    hosts: [FromWorker; 2],
     from_host: (Producer, Consumer),
 }
 
@@ -210,15 +210,15 @@ impl LanePorts {
         let mut null = start(format!("net_null_{index}"), ports + 1)?.tx;
         let plain = null.pop().context("net_null has too few queues")?;
         let is_access = |port: usize| port < usize::from(shape.access_ports);
-        let outlets = |tx: Vec<TxQueue>, name: &str| -> Result<(Outlets, Consumer)> {
-            let (host, host_end) = sp_sc_ring(
+        let outlets = |tx: Vec<TxQueue>, name: &str| -> Result<(Outlets, FromWorker)> {
+            let (host, host_end) = host_ring(sp_sc_ring(
                 eal,
                 &RingConfig {
                     name: format!("{name}{index}"),
                     capacity: 64,
                     numa_node: None,
                 },
-            )?;
+            )?);
             let tx = tx.into_iter().enumerate();
             let out = Outlets {
                 tx: tx
@@ -285,7 +285,7 @@ pub(super) struct Lane {
     /// For frames from control, of which there are none either.
     buffer: Box<[u8; FRAME_MAX]>,
     // The host thread's ends: nothing goes through them here.
-    _hosts: ([Consumer; 2], Producer),
+    _hosts: ([FromWorker; 2], Producer),
 }
 
 impl Lane {

@@ -224,6 +224,7 @@ counters! {
         HostNoTwin = "host_no_twin", "Frame for the kernel dropped: the port has no TAP twin.";
         HostWriteFailed = "host_write_failed", "Frame for the kernel dropped: the TAP twin refused it.";
         HostInjectFull = "host_inject_full", "Frame from the kernel dropped: the ring to the worker is full.";
+        HostOffloadInvalid = "host_offload_invalid", "Packet from the kernel dropped: its offload header makes no sense, or it is too large for a buffer.";
         InjectStale = "inject_stale", "Injected frame for a session that is gone.";
         InjectInvalid = "inject_invalid", "Injected frame with an unknown port or a bad length.";
         InjectNoBuffer = "inject_no_buffer", "No packet buffer for an injected frame.";

@@ -229,11 +229,18 @@ fn start_threads(
     let host_bell = HostBell::new().context("host path")?;
     let mut twins = Vec::new();
     let mut from_host: Vec<Vec<FromHost>> = (0..workers).map(|_| Vec::new()).collect();
-    for (index, port) in (0u8..).zip(ports.iter_mut()) {
+    let wanted = config.dataplane.ports.iter();
+    for ((index, port), wanted) in (0u8..).zip(ports.iter_mut()).zip(wanted) {
         if has_twin(port) {
             let (put, take) = ring(eal, format!("host-in-{index}"), HOST_RING)?;
             let room = Arc::new(Room::default());
-            twins.push(Twin::create(index, port, put, Arc::clone(&room))?);
+            twins.push(Twin::create(
+                index,
+                port,
+                wanted.twin_offloads,
+                put,
+                Arc::clone(&room),
+            )?);
             from_host[usize::from(index) % workers].push(FromHost {
                 port: index,
                 ring: take,

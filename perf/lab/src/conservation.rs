@@ -33,6 +33,7 @@ const REFUSED: [&str; 4] = [
     "inject_invalid",
     "inject_no_buffer",
     "host_inject_full",
+    "host_offload_invalid",
 ];
 /// Drops that are no frames.
 const NO_FRAME: &str = "ring_corrupt";

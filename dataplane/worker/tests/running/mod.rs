@@ -369,6 +369,7 @@ impl Gateway {
             C::InjectInvalid,
             C::InjectNoBuffer,
             C::HostInjectFull,
+            C::HostOffloadInvalid,
             C::TxQueueFull,
             C::RingCorrupt,
         ];

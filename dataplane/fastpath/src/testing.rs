@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod buffer;
+mod coalesced;
 mod conservation;
 mod fib;
 mod frames;
@@ -13,6 +14,7 @@ mod recipe;
 mod world;
 
 pub use buffer::{TestBuf, TestPool};
+pub use coalesced::Received;
 pub use fib::NaiveFib;
 pub use frames::{
     assert_checksums, echo, ethernet, icmp_error, ipv4, pppoe_discovery, pppoe_session, tcp, udp,

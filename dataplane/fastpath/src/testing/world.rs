@@ -526,7 +526,7 @@ impl World {
         TestBuf::new(port, &frame)
     }
 
-    fn snapshot(&self, worker: u8) -> Snapshot {
+    pub(super) fn snapshot(&self, worker: u8) -> Snapshot {
         Snapshot(
             self.publisher
                 .worker_status(worker)

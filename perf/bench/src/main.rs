@@ -5,6 +5,7 @@
 //! bng-perf reflect   the other end of their traffic                                    -> reflect.rs
 //! bng-perf fastpath  the real pipeline beside a MAC-forward loop, in memory            -> fastpath/
 //! bng-perf wire      packets through a running dataplane: rate without loss, latency   -> wire/
+//! bng-perf downloads TCP and UDP into the kernel, coalescing off and on              -> downloads/
 //! bng-perf bench     a grid of those, as tables and plots (`make bench`)               -> grid/
 //! ```
 
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod dial;
+mod downloads;
 mod fastpath;
 mod grid;
 mod pacing;
@@ -39,6 +41,8 @@ enum Command {
     Fastpath(fastpath::FastpathArgs),
     /// Send numbered packets through a running dataplane: rate without loss, latency, order.
     Wire(Box<wire::WireArgs>),
+    /// Measure what coalescing is worth where packets are expensive: TCP and UDP into the kernel, off and on.
+    Downloads(downloads::DownloadsArgs),
     /// Run the grid of `fastpath` measurements and write tables and plots.
     Bench(grid::BenchArgs),
 }
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Command::Reflect(args) => reflect::run(&args),
         Command::Fastpath(args) => fastpath::run(&args),
         Command::Wire(args) => wire::run(&args),
+        Command::Downloads(args) => downloads::run(&args),
         Command::Bench(args) => grid::run(&args),
     };
     result.unwrap_or_else(|error| {

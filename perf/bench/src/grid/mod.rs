@@ -177,7 +177,7 @@ fn write(results: &Results, directory: &Path) -> Result<()> {
     plots::draw(results, directory)
 }
 
-fn processor() -> String {
+pub(crate) fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -187,7 +187,7 @@ fn processor() -> String {
 }
 
 /// The commit of the source in the current directory.
-fn commit() -> Option<String> {
+pub(crate) fn commit() -> Option<String> {
     let output = Command::new("git")
         .args(["describe", "--always", "--dirty", "--abbrev=12"])
         .stderr(Stdio::null())

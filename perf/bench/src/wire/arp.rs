@@ -18,7 +18,7 @@ fn address(bytes: &[u8]) -> Option<Ipv4Addr> {
 
 /// The answer to a request for any address, since every address on that side is the generator's. None to announcements and probes
 /// (RFC 5227): whoever sends those asks for its own address.
-pub(super) fn answer(frame: &[u8], our_mac: MacAddr) -> Option<Vec<u8>> {
+pub(crate) fn answer(frame: &[u8], our_mac: MacAddr) -> Option<Vec<u8>> {
     let (eth, rest) = ethernet::split(frame).ok()?;
     let packet = rest.first_chunk::<ARP_LEN>()?;
     let (fixed, operation) = packet.split_first_chunk::<6>()?;

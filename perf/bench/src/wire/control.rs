@@ -20,14 +20,14 @@ const POLICY: PolicyId = PolicyId(1);
 /// The router behind the core port.
 const ROUTER: NextHopId = NextHopId(1);
 /// MTU of the sessions, bytes of IP.
-pub(super) const SESSION_MTU: u16 = 1_492;
+pub(crate) const SESSION_MTU: u16 = 1_492;
 /// How long the dataplane may take to be ready, or to let go of sessions.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How often rings are emptied and the dataplane is told that we live.
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// The stand-in.
-pub(super) struct StandIn {
+pub(crate) struct StandIn {
     publisher: Publisher,
     workers: u8,
     /// Index of the first access port and of the first core port among all ports.
@@ -103,7 +103,7 @@ fn table_vlans(vlans: &VlanStack) -> Vlans {
 
 impl StandIn {
     /// Takes the place of control. `router` is the MAC address behind the core port.
-    pub(super) fn attach(config: &Config, router: MacAddr) -> Result<Self> {
+    pub(crate) fn attach(config: &Config, router: MacAddr) -> Result<Self> {
         let mut publisher = Publisher::attach(&config.shared_memory.path, capacities(config))
             .context("cannot take the place of bng-controlplane")?;
         let core = first(config, PortRole::Core)?;
@@ -145,7 +145,7 @@ impl StandIn {
     }
 
     /// Waits until both ports run and the route is in the FIB. Returns the access port's MAC address.
-    pub(super) fn wait_ready(&self) -> Result<MacAddr> {
+    pub(crate) fn wait_ready(&self) -> Result<MacAddr> {
         let mac = |publisher: &Publisher, port| {
             publisher
                 .port_status(port)
@@ -161,7 +161,7 @@ impl StandIn {
     }
 
     /// Opens `count` sessions on the first access port, owned by the workers in turn, with addresses of the first pool.
-    pub(super) fn open(
+    pub(crate) fn open(
         &mut self,
         config: &Config,
         count: u32,
@@ -225,7 +225,7 @@ impl StandIn {
     }
 
     /// Does what control would do now and then. Cheap when nothing is due.
-    pub(super) fn poll(&mut self) {
+    pub(crate) fn poll(&mut self) {
         let now = Instant::now();
         if now < self.next {
             return;
@@ -239,7 +239,7 @@ impl StandIn {
     }
 
     /// The dataplane's counters that are above zero and say where a packet was lost: drops by reason and what ports missed.
-    pub(super) fn losses(&self) -> BTreeMap<String, u64> {
+    pub(crate) fn losses(&self) -> BTreeMap<String, u64> {
         let mut losses = BTreeMap::new();
         for worker in 0..=self.workers {
             let Some(status) = self.publisher.worker_status(worker) else {
@@ -262,8 +262,21 @@ impl StandIn {
         losses
     }
 
+    /// All counters of the dataplane, summed over workers and host thread, by [`Counter::index`].
+    pub(crate) fn counters(&self) -> Vec<u64> {
+        let mut sums = vec![0; Counter::ALL.len()];
+        for worker in 0..=self.workers {
+            if let Some(status) = self.publisher.worker_status(worker) {
+                for (sum, count) in sums.iter_mut().zip(&status.counters) {
+                    *sum += count;
+                }
+            }
+        }
+        sums
+    }
+
     /// Takes the sessions back, as control does when they end.
-    pub(super) fn close(&mut self) -> Result<()> {
+    pub(crate) fn close(&mut self) -> Result<()> {
         for slot in &self.sessions {
             self.publisher.withdraw_session(*slot)?;
         }

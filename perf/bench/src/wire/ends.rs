@@ -10,7 +10,7 @@ use rte_rs::{
 };
 
 /// Packets handled at once.
-pub(super) const BURST: usize = 32;
+pub(crate) const BURST: usize = 32;
 /// Descriptors of each queue.
 const DESCRIPTORS: u16 = 1_024;
 /// Buffers on their way out, each direction.
@@ -26,7 +26,7 @@ const LINK_LIMIT: Duration = Duration::from_secs(20);
 const MEMORY_MIB: u32 = 320;
 
 /// Starts EAL on `core`, where the calling thread stays.
-pub(super) fn start_eal(core: usize, hugepages: bool, devices: &[&str]) -> Result<Eal> {
+pub(crate) fn start_eal(core: usize, hugepages: bool, devices: &[&str]) -> Result<Eal> {
     let memory = if hugepages {
         Memory::HugepagesUnlinked
     } else {
@@ -51,21 +51,21 @@ pub(super) fn start_eal(core: usize, hugepages: bool, devices: &[&str]) -> Resul
 }
 
 /// One port.
-pub(super) struct End {
-    pub(super) rx: Vec<RxQueue>,
-    pub(super) tx: Vec<TxQueue>,
-    pub(super) mac: MacAddr,
-    pub(super) driver: String,
+pub(crate) struct End {
+    pub(crate) rx: Vec<RxQueue>,
+    pub(crate) tx: Vec<TxQueue>,
+    pub(crate) mac: MacAddr,
+    pub(crate) driver: String,
     port: Port,
     /// Buffers for stamped packets: behind the stamp their bytes are zero and stay so.
-    pub(super) pool: Mempool,
+    pub(crate) pool: Mempool,
     /// Buffers for everything else.
     others: Mempool,
 }
 
 impl End {
     /// Probes and starts a device.
-    pub(super) fn open(
+    pub(crate) fn open(
         eal: &Eal,
         name: &str,
         device: &str,
@@ -105,7 +105,7 @@ impl End {
     }
 
     /// Sends one frame of control traffic, if there is room; its sender repeats what is lost.
-    pub(super) fn send(&mut self, frame: &[u8]) {
+    pub(crate) fn send(&mut self, frame: &[u8]) {
         let mut burst: Burst<1> = Burst::new();
         if let (Some(mbuf), Some(queue)) = (self.others.alloc_copy(frame), self.tx.first_mut()) {
             burst.push(mbuf);
@@ -114,7 +114,7 @@ impl End {
     }
 
     /// Takes what has arrived, one burst from each queue. Returns how many frames those were.
-    pub(super) fn receive_others(&mut self, mut take: impl FnMut(&[u8])) -> usize {
+    pub(crate) fn receive_others(&mut self, mut take: impl FnMut(&[u8])) -> usize {
         let mut frames = 0;
         let mut burst: Burst<BURST> = Burst::new();
         for queue in &mut self.rx {
@@ -126,7 +126,7 @@ impl End {
     }
 
     /// Waits until the link is up.
-    pub(super) fn wait_for_link(&self) -> Result<()> {
+    pub(crate) fn wait_for_link(&self) -> Result<()> {
         let end = Instant::now() + LINK_LIMIT;
         while !self.port.link().is_ok_and(|link| link.up) {
             if Instant::now() >= end {
@@ -150,7 +150,7 @@ fn config(name: &str, count: u32) -> MempoolConfig {
 }
 
 /// The pool both ports receive into.
-pub(super) fn receive_pool(eal: &Eal) -> Result<Mempool> {
+pub(crate) fn receive_pool(eal: &Eal) -> Result<Mempool> {
     Mempool::create(eal, &config("receive", RECEIVE_BUFFERS)).context("packet buffers")
 }
 

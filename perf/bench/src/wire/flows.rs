@@ -29,15 +29,15 @@ const REMOTES: u32 = 4_096;
 
 /// A session as the generator sees it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Subscriber {
+pub(crate) struct Subscriber {
     /// MAC address of the subscriber.
-    pub(super) mac: MacAddr,
+    pub(crate) mac: MacAddr,
     /// MAC address of the access concentrator.
-    pub(super) concentrator: MacAddr,
-    pub(super) vlans: VlanStack,
-    pub(super) session_id: u16,
+    pub(crate) concentrator: MacAddr,
+    pub(crate) vlans: VlanStack,
+    pub(crate) session_id: u16,
     /// Framed address.
-    pub(super) address: Ipv4Addr,
+    pub(crate) address: Ipv4Addr,
 }
 
 /// One UDP flow.

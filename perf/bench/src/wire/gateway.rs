@@ -35,7 +35,7 @@ pub(super) struct Shape {
 }
 
 /// The process, its configuration and its directory; all of it goes away with it.
-pub(super) struct Gateway {
+pub(crate) struct Gateway {
     directory: PathBuf,
     child: Child,
     lines: Receiver<String>,
@@ -107,7 +107,7 @@ auth: {{ protocols: [pap], users: [{{ name: a, password: b }}] }}
 }
 
 /// One end of memory port `index` (0 access, 1 core), as a device string.
-pub(super) fn device(index: u8, role: &str, directory: &Path) -> String {
+pub(crate) fn device(index: u8, role: &str, directory: &Path) -> String {
     let path = directory.join(format!("port{index}.sock"));
     format!(
         "net_memif{index},role={role},id={index},socket={},socket-abstract=no,rsize={RING_LOG2}",
@@ -119,21 +119,30 @@ impl Gateway {
     /// Writes the configuration and starts `program` with it.
     pub(super) fn start(program: &Path, shape: &Shape) -> Result<Self> {
         let name = format!("bng-wire-{}", std::process::id());
+        Self::start_with(program, &name, |directory| yaml(shape, directory, &name))
+    }
+
+    /// Starts `program` with the configuration `yaml` makes for a directory. `name` is that of the directory, unlike any other's.
+    pub(crate) fn start_with(
+        program: &Path,
+        name: &str,
+        yaml: impl FnOnce(&Path) -> Result<String>,
+    ) -> Result<Self> {
         let directory = PathBuf::from(format!("/dev/shm/{name}"));
         DirBuilder::new()
             .mode(0o700)
             .create(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
-        let started = Self::spawn(program, shape, &directory, &name);
+        let started = yaml(&directory).and_then(|text| Self::spawn(program, &directory, &text));
         if started.is_err() {
             let _removed = std::fs::remove_dir_all(&directory);
         }
         started
     }
 
-    fn spawn(program: &Path, shape: &Shape, directory: &Path, name: &str) -> Result<Self> {
+    fn spawn(program: &Path, directory: &Path, yaml: &str) -> Result<Self> {
         let config = directory.join("config.yaml");
-        std::fs::write(&config, yaml(shape, directory, name)?)?;
+        std::fs::write(&config, yaml)?;
         let mut child = Command::new(program)
             .arg("--config")
             .arg(&config)
@@ -201,17 +210,22 @@ impl Gateway {
     }
 
     /// Its configuration file.
-    pub(super) fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.directory.join("config.yaml")
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The generator's end of memory port `index` (0 access, 1 core).
-    pub(super) fn device(&self, index: u8) -> String {
+    pub(crate) fn device(&self, index: u8) -> String {
         device(index, "client", &self.directory)
     }
 
     /// Ends it as a service manager would, and says what is wrong with its end.
-    pub(super) fn stop(mut self) -> Result<()> {
+    pub(crate) fn stop(mut self) -> Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         let end = Instant::now() + LIMIT;
         loop {

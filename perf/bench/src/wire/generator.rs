@@ -337,7 +337,7 @@ impl<'a> Generator<'a> {
 }
 
 /// What has grown, and by how much.
-pub(super) fn difference(
+pub(crate) fn difference(
     before: &BTreeMap<String, u64>,
     after: &BTreeMap<String, u64>,
 ) -> BTreeMap<String, u64> {

@@ -1,0 +1,146 @@
+//! The gateway of one measurement: the real process, its configuration, its threads.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::cell::{Cell, Protocol, Way};
+use super::results::Cores;
+use crate::wire::gateway::{Gateway, device};
+
+/// Ticks of /proc/PID/stat per second (USER_HZ).
+const TICKS: f64 = 100.0;
+
+/// Longest sleep of the worker, microseconds: the sender has the same core.
+const BACKOFF_US: u32 = 50;
+
+/// Name of the core port's TAP twin, alone in its network namespace.
+pub(super) const TWIN: &str = "core0";
+
+/// The configuration.
+fn yaml(cell: &Cell, cores: Cores, directory: &Path, name: &str) -> String {
+    let dir = directory.display();
+    let on = cell.coalescing;
+    let (tcp, udp) = match cell.protocol {
+        Protocol::Tcp => (on, false),
+        Protocol::Udp => (false, on),
+    };
+    let (downstream, offloads) = match cell.way {
+        Way::Twin => ((tcp, udp), on),
+    };
+    format!(
+        "\
+shared_memory: {{ path: {dir}/shm }}
+log: {{ level: info }}
+dataplane:
+  main_core: {kernel}
+  workers: [{packets}]
+  idle_backoff_us: {BACKOFF_US}
+  mbufs: 32768
+  routes: {{ ipv4: 1024, ipv6: 1024 }}
+  eal: {{ hugepages: true, memory_mib: 384, file_prefix: {name} }}
+  coalescing: {{ downstream: {{ tcp: {dtcp}, udp: {dudp} }}, hold_us: {hold} }}
+  ports:
+    - {{ name: access0, role: access, device: \"{access}\", mtu: 1500 }}
+    - {{ name: {TWIN}, role: core, device: \"{core}\", mtu: 1500, twin_offloads: {offloads} }}
+pools:
+  - {{ name: subscribers, ranges: [100.64.0.0/24], gateway: 100.64.0.1, nat: public }}
+nat:
+  pools: [{{ name: public, addresses: [198.18.0.0/30], block_size: 1024, first_port: 1024 }}]
+api: {{ listen: \"127.0.0.1:8080\", token_file: {dir}/token }}
+auth: {{ protocols: [pap], users: [{{ name: a, password: b }}] }}
+",
+        kernel = cores.kernel,
+        packets = cores.packets,
+        dtcp = downstream.0,
+        dudp = downstream.1,
+        hold = if on { cell.hold_us } else { 0 },
+        access = device(0, "server", directory),
+        core = device(1, "server", directory),
+    )
+}
+
+/// Starts it.
+pub(super) fn start(program: &Path, cell: &Cell, cores: Cores) -> Result<Gateway> {
+    let name = format!("bng-downloads-{}", std::process::id());
+    Gateway::start_with(program, &name, |directory| {
+        Ok(yaml(cell, cores, directory, &name))
+    })
+}
+
+/// Runs `ip`.
+pub(super) fn ip(arguments: &str) -> Result<()> {
+    let status = Command::new("ip")
+        .args(arguments.split_whitespace())
+        .status()
+        .context("cannot run ip (Debian package iproute2)")?;
+    if !status.success() {
+        bail!("`ip {arguments}` failed: {status}");
+    }
+    Ok(())
+}
+
+/// Processor seconds of a process's threads so far, by thread name. Several of one name are added.
+pub(super) fn threads(pid: u32) -> BTreeMap<String, f64> {
+    let mut seconds = BTreeMap::new();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    for task in tasks.flatten() {
+        if let Some((name, used)) = thread(&task.path()) {
+            *seconds.entry(name).or_default() += used;
+        }
+    }
+    seconds
+}
+
+fn thread(task: &PathBuf) -> Option<(String, f64)> {
+    let stat = std::fs::read_to_string(task.join("stat")).ok()?;
+    let (head, rest) = stat.rsplit_once(") ")?;
+    let (_, name) = head.split_once('(')?;
+    // proc(5): state is field 3, utime and stime are 14 and 15.
+    let mut fields = rest.split(' ').skip(11).map(str::parse::<f64>);
+    let (user, system) = (fields.next()?.ok()?, fields.next()?.ok()?);
+    Some((name.to_owned(), (user + system) / TICKS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configurations_are_ones_the_daemons_take() {
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            for coalescing in [false, true] {
+                let cell = Cell {
+                    way: Way::Twin,
+                    protocol,
+                    flows: 64,
+                    coalescing,
+                    train: 16,
+                    hold_us: 50,
+                };
+                let cores = Cores {
+                    kernel: 0,
+                    packets: 1,
+                };
+                let text = yaml(&cell, cores, Path::new("/dev/shm/x"), "x");
+                let config =
+                    bng_config::Config::parse(text.as_bytes(), Path::new("x.yaml")).unwrap();
+                let downstream = config.dataplane.coalescing.downstream;
+                assert_eq!(downstream.tcp, coalescing && protocol == Protocol::Tcp);
+                assert_eq!(downstream.udp, coalescing && protocol == Protocol::Udp);
+                assert_eq!(config.dataplane.ports[1].twin_offloads, coalescing);
+            }
+        }
+    }
+
+    #[test]
+    fn this_process_has_threads_that_used_a_processor() {
+        let mut sum = 0u64;
+        while !threads(std::process::id()).values().any(|used| *used > 0.0) {
+            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(1));
+        }
+        assert!(thread(&PathBuf::from("/proc/0")).is_none());
+    }
+}

@@ -1,0 +1,489 @@
+//! The other end of the kernel's connections: a TCP that sends without end, and datagrams, as cheap for it as possible.
+//!
+//! Per flow: answer (or make) the handshake, then trains of full segments as long as the window and the budget of frames on
+//! their way allow, cumulative acknowledgements, go-back-N after three repeated ones or a time-out. There is no congestion
+//! control: the budget is below what the gateway's queues hold. Datagrams have no acknowledgements; what the receiver has
+//! counted stands for them.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use anyhow::{Context, Result};
+use bng_wire::MacAddr;
+use bng_wire::ethernet::ETH_LEN;
+use bng_wire::ipv4::protocol;
+use bng_wire::l4::tcp_flag::{ACK, FIN, RST, SYN};
+use bng_wire::pppoe::{PPP_LEN, PPPOE_LEN};
+use rte_rs::{Burst, Mbuf};
+
+use super::cell::{Cell, Protocol};
+use super::kernel::Delivered;
+use super::template::{Link, Template, full};
+use crate::wire::arp;
+use crate::wire::ends::{BURST, End};
+use crate::wire::flows::Subscriber;
+
+/// First port of the flows on our side.
+pub(super) const FIRST_PORT: u16 = 5_000;
+/// Our first sequence number, of every flow.
+const ISN: u32 = 0x7fff_0000;
+/// What the handshake's options say: maximum segment size (filled in), no operation, window scale 0.
+const OPTIONS: [u8; 8] = [2, 4, 0, 0, 1, 3, 3, 0];
+/// Nothing acknowledged for so long: from the last acknowledgement on again.
+const TIME_OUT_S: f64 = 0.2;
+/// Repeated acknowledgements that say that a segment was lost (RFC 5681).
+const REPEATED: u8 = 3;
+
+/// Who begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// The kernel connects, or says hello by a datagram.
+    Kernel,
+    /// We connect.
+    Peer(SocketAddrV4),
+}
+
+/// One connection, or one flow of datagrams. Positions are payload bytes from the start.
+#[derive(Debug, Default)]
+struct Flow {
+    template: Option<Template>,
+    /// Our sequence number at position 0, and what we acknowledge.
+    ack: u32,
+    acked: u64,
+    next: u64,
+    /// Highest position ever sent.
+    sent: u64,
+    window: u64,
+    scale: u8,
+    id: u16,
+    repeated: u8,
+    /// Datagrams only: bytes given up as lost.
+    lost: u64,
+    /// When something was acknowledged, or sent into silence, ticks.
+    moved: u64,
+}
+
+impl Flow {
+    const fn outstanding(&self) -> u64 {
+        self.next - self.acked
+    }
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Trouble {
+    /// Payload bytes sent again.
+    pub(super) repeated_bytes: u64,
+    /// Payload bytes of datagrams that did not arrive.
+    pub(super) lost_bytes: u64,
+    /// Time-outs.
+    pub(super) time_outs: u64,
+    /// Connections the kernel reset.
+    pub(super) resets: u64,
+}
+
+/// How much may be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// Frames a flow sends at once.
+    pub(super) train: u8,
+    /// Frames on their way, all flows.
+    pub(super) frames: u32,
+}
+
+/// The sender.
+pub(super) struct Peer {
+    own: MacAddr,
+    address: Ipv4Addr,
+    /// Known from the start for a session, else from the first frame of the kernel.
+    link: Option<Link>,
+    protocol: Protocol,
+    begin: Begin,
+    /// Bytes of a full segment or datagram.
+    payload: usize,
+    flows: Vec<Flow>,
+    /// Flow of each of our ports.
+    ports: HashMap<u16, usize>,
+    cursor: usize,
+    outstanding: u64,
+    budget: Budget,
+    delivered: Delivered,
+    pending: Burst<BURST>,
+    time_out: u64,
+    pub(super) trouble: Trouble,
+}
+
+impl Peer {
+    /// The flows of `cell` from `address`.
+    #[allow(clippy::too_many_arguments, reason = "made in one place")]
+    pub(super) fn new(
+        own: MacAddr,
+        address: Ipv4Addr,
+        session: Option<Subscriber>,
+        cell: &Cell,
+        begin: Begin,
+        budget: Budget,
+        delivered: Delivered,
+        tsc_hz: u64,
+    ) -> Self {
+        Self {
+            own,
+            address,
+            link: session.map(Link::Session),
+            protocol: cell.protocol,
+            begin,
+            payload: full(cell.way, cell.protocol),
+            flows: (0..cell.flows).map(|_| Flow::default()).collect(),
+            ports: (0..cell.flows)
+                .map(|at| (FIRST_PORT + at, usize::from(at)))
+                .collect(),
+            cursor: 0,
+            outstanding: 0,
+            budget,
+            delivered,
+            pending: Burst::new(),
+            time_out: (tsc_hz as f64 * TIME_OUT_S) as u64,
+            trouble: Trouble::default(),
+        }
+    }
+
+    /// Whether every flow sends.
+    pub(super) fn is_open(&self) -> bool {
+        self.flows.iter().all(|flow| flow.template.is_some())
+    }
+
+    /// Asks for the connections that are not there yet; again when they do not come.
+    pub(super) fn connect(&mut self, end: &mut End) -> Result<()> {
+        let (Begin::Peer(to), Some(link)) = (self.begin, self.link) else {
+            return Ok(());
+        };
+        for (at, flow) in (0u16..).zip(&self.flows) {
+            if flow.template.is_none() {
+                let from = SocketAddrV4::new(self.address, FIRST_PORT + at);
+                let options = self.options();
+                let syn = link.control((from, to), SYN, (ISN.wrapping_sub(1), 0), &options);
+                end.send(&syn.context("a SYN")?);
+            }
+        }
+        Ok(())
+    }
+
+    fn options(&self) -> [u8; 8] {
+        let mut options = OPTIONS;
+        let size = u16::try_from(self.payload).unwrap_or(u16::MAX);
+        if let Some(place) = options.get_mut(2..4) {
+            place.copy_from_slice(&size.to_be_bytes());
+        }
+        options
+    }
+
+    /// Takes what has arrived. Returns how many frames.
+    pub(super) fn receive(&mut self, end: &mut End, now: u64) -> usize {
+        let mut burst: Burst<BURST> = Burst::new();
+        let mut frames = 0;
+        for at in 0..end.rx.len() {
+            let Some(queue) = end.rx.get_mut(at) else {
+                break;
+            };
+            frames += queue.burst(&mut burst);
+            for mbuf in &burst {
+                self.frame(mbuf.data(), end, now);
+            }
+            Mbuf::free_bulk(&mut burst);
+        }
+        frames
+    }
+
+    fn frame(&mut self, frame: &[u8], end: &mut End, now: u64) {
+        let Some(segment) = Segment::read(frame, matches!(self.link, Some(Link::Session(_)))) else {
+            if let Some(reply) = arp::answer(frame, self.own) {
+                end.send(&reply);
+            }
+            return;
+        };
+        let Some(at) = self.ports.get(&segment.to.port()).copied() else {
+            return;
+        };
+        let link = *self.link.get_or_insert(Link::Plain {
+            own: self.own,
+            gateway: segment.station,
+        });
+        if segment.is_udp {
+            self.open(at, &link, &segment, now);
+        } else if segment.flags & RST != 0 {
+            self.trouble.resets += 1;
+        } else if segment.flags & SYN != 0 {
+            self.handshake(at, &link, &segment, end, now);
+        } else if segment.flags & FIN == 0 {
+            self.acknowledged(at, &segment, now);
+        }
+    }
+
+    /// A SYN, or the answer to ours.
+    fn handshake(&mut self, at: usize, link: &Link, segment: &Segment, end: &mut End, now: u64) {
+        let ack = segment.seq.wrapping_add(1);
+        let ends = (segment.to, segment.from);
+        let (flags, seq, options) = if segment.flags & ACK == 0 {
+            (SYN | ACK, ISN.wrapping_sub(1), self.options().to_vec())
+        } else {
+            (ACK, ISN, Vec::new())
+        };
+        if let Some(answer) = link.control(ends, flags, (seq, ack), &options) {
+            end.send(&answer);
+        }
+        if let Some(flow) = self.flows.get_mut(at) {
+            flow.ack = ack;
+            flow.scale = segment.scale;
+        }
+        self.open(at, link, segment, now);
+    }
+
+    fn open(&mut self, at: usize, link: &Link, segment: &Segment, now: u64) {
+        let payload = self.payload;
+        let (from, to) = (segment.to, segment.from);
+        let template = Template::new(link, self.protocol, from, to, payload, ACK);
+        if let Some(flow) = self.flows.get_mut(at)
+            && flow.template.is_none()
+        {
+            flow.template = template;
+            flow.moved = now;
+            flow.window = match self.protocol {
+                // In a SYN it is not scaled (RFC 7323 section 2.2).
+                Protocol::Tcp => u64::from(segment.window),
+                Protocol::Udp => u64::MAX,
+            };
+        }
+    }
+
+    fn acknowledged(&mut self, at: usize, segment: &Segment, now: u64) {
+        let Some(flow) = self.flows.get_mut(at) else {
+            return;
+        };
+        let window = u64::from(segment.window) << flow.scale;
+        let expected = ISN.wrapping_add(flow.acked as u32);
+        let more = u64::from(segment.ack.wrapping_sub(expected));
+        if more > flow.sent - flow.acked {
+            // Old, or nonsense.
+            return;
+        }
+        if more == 0 {
+            let is_repeated = flow.outstanding() > 0 && window == flow.window;
+            flow.window = window;
+            flow.repeated = if is_repeated { flow.repeated.saturating_add(1) } else { 0 };
+            if flow.repeated == REPEATED {
+                self.go_back(at, now);
+            }
+            return;
+        }
+        let before = flow.outstanding();
+        flow.acked += more;
+        flow.next = flow.next.max(flow.acked);
+        self.outstanding = self.outstanding + flow.outstanding() - before;
+        flow.window = window;
+        flow.repeated = 0;
+        flow.moved = now;
+    }
+
+    /// Everything that is not acknowledged again.
+    fn go_back(&mut self, at: usize, now: u64) {
+        if let Some(flow) = self.flows.get_mut(at) {
+            let bytes = flow.outstanding();
+            self.outstanding -= bytes;
+            flow.moved = now;
+            match self.protocol {
+                Protocol::Tcp => {
+                    flow.next = flow.acked;
+                    self.trouble.repeated_bytes += bytes;
+                }
+                Protocol::Udp => {
+                    flow.acked = flow.next;
+                    flow.lost += bytes;
+                    self.trouble.lost_bytes += bytes;
+                }
+            }
+        }
+    }
+
+    /// What the receivers have counted stands for acknowledgements.
+    fn counted(&mut self, now: u64) {
+        for (at, flow) in self.flows.iter_mut().enumerate() {
+            let before = flow.outstanding();
+            let acked = (self.delivered.bytes(at) + flow.lost).clamp(flow.acked, flow.next);
+            if acked != flow.acked {
+                flow.acked = acked;
+                flow.moved = now;
+                self.outstanding = self.outstanding + flow.outstanding() - before;
+            }
+        }
+    }
+
+    fn time_outs(&mut self, now: u64) {
+        for at in 0..self.flows.len() {
+            let late = self.flows.get(at).is_some_and(|flow| {
+                flow.outstanding() > 0 && now.wrapping_sub(flow.moved) > self.time_out
+            });
+            if late {
+                self.trouble.time_outs += 1;
+                self.go_back(at, now);
+            }
+        }
+    }
+
+    /// Sends what may be sent, at most one round of trains. Returns how many frames were given to the port.
+    pub(super) fn pump(&mut self, end: &mut End, now: u64) -> usize {
+        let mut sent = 0;
+        if self.protocol == Protocol::Udp {
+            self.counted(now);
+        }
+        self.time_outs(now);
+        for _ in 0..self.flows.len() {
+            let Some(queue) = end.tx.first_mut() else {
+                break;
+            };
+            sent += queue.burst(&mut self.pending);
+            if !self.pending.is_empty() {
+                // The ring is full; what is left goes first next time.
+                break;
+            }
+            let at = self.cursor;
+            self.cursor = (at + 1) % self.flows.len();
+            self.train(at, end, now);
+        }
+        if let Some(queue) = end.tx.first_mut() {
+            sent += queue.burst(&mut self.pending);
+        }
+        sent
+    }
+
+    /// The next train of a flow into `pending`: whole, unless its window is smaller than that.
+    fn train(&mut self, at: usize, end: &End, now: u64) {
+        let Some(flow) = self.flows.get_mut(at) else {
+            return;
+        };
+        let Some(template) = flow.template else {
+            return;
+        };
+        let payload = template.payload() as u64;
+        let whole = u64::from(self.budget.train);
+        let room = flow.window.saturating_sub(flow.outstanding()) / payload;
+        let budget = u64::from(self.budget.frames).saturating_sub(self.outstanding / payload);
+        if budget < whole || (room < whole && flow.outstanding() > 0) || room == 0 {
+            return;
+        }
+        if flow.outstanding() == 0 {
+            flow.moved = now;
+        }
+        let mut fresh: Burst<BURST> = Burst::new();
+        let count = whole.min(room) as usize;
+        if !end.pool.alloc_bulk(&mut fresh, count) {
+            return;
+        }
+        for mut mbuf in fresh.drain(..) {
+            let seq = ISN.wrapping_add(flow.next as u32);
+            if template.write(&mut mbuf, flow.id, seq, flow.ack).is_none() {
+                return;
+            }
+            flow.id = flow.id.wrapping_add(1);
+            flow.next += payload;
+            flow.sent = flow.sent.max(flow.next);
+            self.outstanding += payload;
+            self.pending.push(mbuf);
+        }
+    }
+}
+
+/// What a frame from the gateway says.
+struct Segment {
+    station: MacAddr,
+    from: SocketAddrV4,
+    to: SocketAddrV4,
+    is_udp: bool,
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    window: u16,
+    /// Window scale of a SYN.
+    scale: u8,
+}
+
+impl Segment {
+    /// `None` for everything but TCP and UDP in IPv4 without options.
+    fn read(frame: &[u8], in_session: bool) -> Option<Self> {
+        let u16_at = |bytes: &[u8], at: usize| {
+            let two = bytes.get(at..at + 2)?.first_chunk::<2>()?;
+            Some(u16::from_be_bytes(*two))
+        };
+        let u32_at = |bytes: &[u8], at: usize| {
+            let four = bytes.get(at..at + 4)?.first_chunk::<4>()?;
+            Some(u32::from_be_bytes(*four))
+        };
+        let l3 = if in_session {
+            ETH_LEN + PPPOE_LEN + PPP_LEN
+        } else {
+            ETH_LEN
+        };
+        let ip = frame.get(l3..)?;
+        if ip.first() != Some(&0x45) {
+            return None;
+        }
+        let is_udp = match *ip.get(9)? {
+            protocol::TCP => false,
+            protocol::UDP => true,
+            _ => return None,
+        };
+        let l4 = ip.get(20..)?;
+        let address = |at| Some(Ipv4Addr::from(u32_at(ip, at)?));
+        let mut segment = Self {
+            station: MacAddr(*frame.get(6..12)?.first_chunk::<6>()?),
+            from: SocketAddrV4::new(address(12)?, u16_at(l4, 0)?),
+            to: SocketAddrV4::new(address(16)?, u16_at(l4, 2)?),
+            is_udp,
+            seq: 0,
+            ack: 0,
+            flags: 0,
+            window: 0,
+            scale: 0,
+        };
+        if !is_udp {
+            segment.seq = u32_at(l4, 4)?;
+            segment.ack = u32_at(l4, 8)?;
+            segment.flags = *l4.get(13)?;
+            segment.window = u16_at(l4, 14)?;
+            if segment.flags & SYN != 0 {
+                let header = usize::from(l4.get(12)? >> 4) * 4;
+                segment.scale = window_scale(l4.get(20..header)?);
+            }
+        }
+        Some(segment)
+    }
+}
+
+/// The window scale option (RFC 7323 section 2.2); 0 without one.
+fn window_scale(mut options: &[u8]) -> u8 {
+    loop {
+        match options {
+            [1, rest @ ..] => options = rest,
+            [3, 3, shift, ..] => return (*shift).min(14),
+            [kind, len, ..] if *kind > 1 && *len > 1 => match options.get(usize::from(*len)..) {
+                Some(rest) => options = rest,
+                None => return 0,
+            },
+            _ => return 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_scale_is_found_among_other_options() {
+        let linux = [2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7];
+        assert_eq!(window_scale(&linux), 7);
+        assert_eq!(window_scale(&[3, 3, 200]), 14);
+        for broken in [&[][..], &[0, 3, 3, 7], &[2, 0, 3, 3], &[2, 1], &[2, 40, 1], &[3, 3]] {
+            assert_eq!(window_scale(broken), 0, "{broken:?}");
+        }
+    }
+}

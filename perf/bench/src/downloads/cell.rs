@@ -16,6 +16,8 @@ pub(crate) enum Protocol {
 pub(crate) enum Way {
     /// The kernel downloads through the TAP twin of a core port.
     Twin,
+    /// A subscriber uploads to a virtual machine behind a vhost core port.
+    Vhost,
 }
 
 /// A measurement.

@@ -19,6 +19,9 @@ const BACKOFF_US: u32 = 50;
 /// Name of the core port's TAP twin, alone in its network namespace.
 pub(super) const TWIN: &str = "core0";
 
+/// Addresses the subscribers have outside.
+pub(super) const PUBLIC: &str = "198.18.0.0/30";
+
 /// The configuration.
 fn yaml(cell: &Cell, cores: Cores, directory: &Path, name: &str) -> String {
     let dir = directory.display();
@@ -27,8 +30,17 @@ fn yaml(cell: &Cell, cores: Cores, directory: &Path, name: &str) -> String {
         Protocol::Tcp => (on, false),
         Protocol::Udp => (false, on),
     };
-    let (downstream, offloads) = match cell.way {
-        Way::Twin => ((tcp, udp), on),
+    let protocols = format!("{{ tcp: {tcp}, udp: {udp} }}");
+    let (direction, core, kind) = match cell.way {
+        Way::Twin => {
+            let device = device(1, "server", directory);
+            ("downstream", device, format!("twin_offloads: {on}"))
+        }
+        Way::Vhost => {
+            let device = format!("net_vhost0,iface={},tso=1", machine_socket(directory).display());
+            let kind = if on { "port" } else { "software" };
+            ("upstream", device, format!("segmentation: {kind}"))
+        }
     };
     format!(
         "\
@@ -41,25 +53,27 @@ dataplane:
   mbufs: 32768
   routes: {{ ipv4: 1024, ipv6: 1024 }}
   eal: {{ hugepages: true, memory_mib: 384, file_prefix: {name} }}
-  coalescing: {{ downstream: {{ tcp: {dtcp}, udp: {dudp} }}, hold_us: {hold} }}
+  coalescing: {{ {direction}: {protocols}, hold_us: {hold} }}
   ports:
     - {{ name: access0, role: access, device: \"{access}\", mtu: 1500 }}
-    - {{ name: {TWIN}, role: core, device: \"{core}\", mtu: 1500, twin_offloads: {offloads} }}
+    - {{ name: {TWIN}, role: core, device: \"{core}\", mtu: 1500, {kind} }}
 pools:
   - {{ name: subscribers, ranges: [100.64.0.0/24], gateway: 100.64.0.1, nat: public }}
 nat:
-  pools: [{{ name: public, addresses: [198.18.0.0/30], block_size: 1024, first_port: 1024 }}]
+  pools: [{{ name: public, addresses: [{PUBLIC}], block_size: 1024, first_port: 1024 }}]
 api: {{ listen: \"127.0.0.1:8080\", token_file: {dir}/token }}
 auth: {{ protocols: [pap], users: [{{ name: a, password: b }}] }}
 ",
         kernel = cores.kernel,
         packets = cores.packets,
-        dtcp = downstream.0,
-        dudp = downstream.1,
         hold = if on { cell.hold_us } else { 0 },
         access = device(0, "server", directory),
-        core = device(1, "server", directory),
     )
+}
+
+/// Socket of the vhost port.
+pub(super) fn machine_socket(directory: &Path) -> PathBuf {
+    directory.join("vhost.sock")
 }
 
 /// Starts it.
@@ -110,27 +124,41 @@ mod tests {
 
     #[test]
     fn the_configurations_are_ones_the_daemons_take() {
-        for protocol in [Protocol::Tcp, Protocol::Udp] {
-            for coalescing in [false, true] {
-                let cell = Cell {
-                    way: Way::Twin,
-                    protocol,
-                    flows: 64,
-                    coalescing,
-                    train: 16,
-                    hold_us: 50,
-                };
-                let cores = Cores {
-                    kernel: 0,
-                    packets: 1,
-                };
-                let text = yaml(&cell, cores, Path::new("/dev/shm/x"), "x");
-                let config =
-                    bng_config::Config::parse(text.as_bytes(), Path::new("x.yaml")).unwrap();
-                let downstream = config.dataplane.coalescing.downstream;
-                assert_eq!(downstream.tcp, coalescing && protocol == Protocol::Tcp);
-                assert_eq!(downstream.udp, coalescing && protocol == Protocol::Udp);
-                assert_eq!(config.dataplane.ports[1].twin_offloads, coalescing);
+        for way in [Way::Twin, Way::Vhost] {
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                for on in [false, true] {
+                    let cell = Cell {
+                        way,
+                        protocol,
+                        flows: 64,
+                        coalescing: on,
+                        train: 16,
+                        hold_us: 50,
+                    };
+                    let cores = Cores {
+                        kernel: 0,
+                        packets: 1,
+                    };
+                    let text = yaml(&cell, cores, Path::new("/dev/shm/x"), "x");
+                    let dataplane =
+                        bng_config::Config::parse(text.as_bytes(), Path::new("x.yaml"))
+                            .unwrap()
+                            .dataplane;
+                    let (port, coalescing) = (&dataplane.ports[1], dataplane.coalescing);
+                    let (this, other, large) = match way {
+                        Way::Twin => {
+                            (coalescing.downstream, coalescing.upstream, port.twin_offloads)
+                        }
+                        Way::Vhost => {
+                            let by_port = port.segmentation == bng_config::Segmentation::Port;
+                            (coalescing.upstream, coalescing.downstream, by_port)
+                        }
+                    };
+                    assert_eq!(this.tcp, on && protocol == Protocol::Tcp);
+                    assert_eq!(this.udp, on && protocol == Protocol::Udp);
+                    assert_eq!(other, bng_config::Coalesced::default());
+                    assert_eq!(large, on);
+                }
             }
         }
     }

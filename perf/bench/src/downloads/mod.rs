@@ -1,10 +1,12 @@
 //! `bng-perf downloads`: what coalescing is worth on a port where packets are expensive.
 //!
 //! ```text
-//!  peer (TCP in user space) --memory port--> core port  bng-dataplane  TAP twin --> kernel --> sockets --> receiver
+//!  peer (TCP in user space) --memory port--> core port   bng-dataplane  TAP twin --> kernel --> sockets --> receiver
+//!  peer --PPPoE, memory port-------------> access port  bng-dataplane  vhost --> machine --> kernel --> sockets --> receiver
 //! ```
 //!
-//! `cell` is one measurement, `run` makes it, `peer` and `template` send, `kernel` receives, `gateway` is the process between
+//! `cell` is one measurement, `run` makes it, `peer` and `template` send, `kernel` receives, `machine` is a virtual machine's card,
+//! `gateway` is the process between
 //! them, `results` and `page` are what is published.
 
 use std::io::Write;
@@ -23,6 +25,7 @@ use crate::grid::{commit, processor};
 mod cell;
 mod gateway;
 mod kernel;
+mod machine;
 mod page;
 mod peer;
 mod results;
@@ -111,14 +114,19 @@ fn cores() -> Result<Cores> {
 /// All rows. Each time the whole table, so that a slow minute of the machine does not hit all runs of a cell.
 fn grid(args: &DownloadsArgs, program: &Path, cores: Cores) -> Result<Results> {
     let mut rows: Vec<Row> = Vec::new();
-    for protocol in [Protocol::Tcp, Protocol::Udp] {
+    let tables = [
+        (Way::Twin, Protocol::Tcp),
+        (Way::Vhost, Protocol::Tcp),
+        (Way::Twin, Protocol::Udp),
+    ];
+    for (way, protocol) in tables {
         rows.extend(args.flows.iter().map(|flows| Row {
-            way: Way::Twin,
+            way,
             protocol,
             flows: *flows,
             train: args.train,
             hold_us: 0,
-            payload: template::full(Way::Twin, protocol),
+            payload: template::full(way, protocol),
             off: Vec::new(),
             on: Vec::new(),
         }));

@@ -63,7 +63,7 @@ fn targets(page: &mut String, results: &Results) -> std::fmt::Result {
          TCP with coalescing: at least {WANTED:.1} times the throughput of TCP without.\n\n\
          | where | least gain | at | met |\n|---|---|---|---|"
     )?;
-    for way in [Way::Twin] {
+    for way in [Way::Twin, Way::Vhost] {
         let rows = results.rows.iter();
         let tcp = rows.filter(|row| row.way == way && row.protocol == Protocol::Tcp);
         let Some(least) = tcp.min_by(|a, b| a.gain().total_cmp(&b.gain())) else {
@@ -84,6 +84,7 @@ fn targets(page: &mut String, results: &Results) -> std::fmt::Result {
 const fn place(way: Way) -> &'static str {
     match way {
         Way::Twin => "TAP twin",
+        Way::Vhost => "vhost",
     }
 }
 
@@ -94,6 +95,9 @@ fn table(page: &mut String, rows: &[&Row], of: &Row) -> std::fmt::Result {
     };
     let what = match of.way {
         Way::Twin => "the kernel downloads through the TAP twin, with and without `twin_offloads`",
+        Way::Vhost => {
+            "a machine behind a vhost port downloads what a subscriber uploads, with and without `segmentation: port`"
+        }
     };
     let hold = match of.hold_us {
         0 => String::new(),

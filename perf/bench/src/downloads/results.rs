@@ -11,7 +11,7 @@ use super::cell::{Cell, Protocol, Way};
 pub(super) struct Processor {
     /// The gateway's worker.
     pub(super) worker: f64,
-    /// The gateway's host thread.
+    /// The gateway's host thread, or the machine's card.
     pub(super) host: f64,
     /// The sender, polling included.
     pub(super) sender: f64,
@@ -27,18 +27,16 @@ pub(super) struct Measured {
     pub(super) payload_bytes: u64,
     /// System calls that read them.
     pub(super) reads: u64,
-    /// Frames the gateway received from the sender.
+    /// Frames the gateway received.
     pub(super) frames: u64,
-    /// Frames it gave to the kernel.
-    pub(super) host_in: u64,
+    /// Frames that went to where packets are expensive.
+    pub(super) given: u64,
     /// Frames the coalescer made super-packets of.
     pub(super) merged: u64,
     /// Those super-packets.
     pub(super) supers: u64,
-    /// Super-packets given to the kernel whole.
-    pub(super) super_host: u64,
-    /// Frames of the kernel: acknowledgements.
-    pub(super) host_out: u64,
+    /// Super-packets that went there whole.
+    pub(super) whole: u64,
     /// What the gateway lost, by reason.
     pub(super) losses: BTreeMap<String, u64>,
     /// Payload bytes sent again (TCP).
@@ -61,12 +59,12 @@ impl Measured {
         (self.supers > 0).then(|| self.merged as f64 / self.supers as f64)
     }
 
-    /// Frames per packet given to the kernel.
+    /// Frames per packet that went there.
     pub(super) fn frames_per_packet(&self) -> f64 {
         // Of the frames merged, those whose super-packet was given whole; the rest went one by one.
-        let whole = self.frames_per_super().unwrap_or(0.0) * self.super_host as f64;
-        let packets = self.host_in as f64 - whole + self.super_host as f64;
-        self.host_in as f64 / packets.max(1.0)
+        let whole = self.frames_per_super().unwrap_or(0.0) * self.whole as f64;
+        let packets = self.given as f64 - whole + self.whole as f64;
+        self.given as f64 / packets.max(1.0)
     }
 
     /// Whether nothing was lost and sent again.
@@ -175,11 +173,10 @@ mod tests {
             payload_bytes,
             reads: 1,
             frames: 110,
-            host_in: 110,
+            given: 110,
             merged: 100,
             supers: 10,
-            super_host: 10,
-            host_out: 1,
+            whole: 10,
             losses: BTreeMap::new(),
             repeated_bytes: 0,
             lost_bytes: 0,
@@ -205,7 +202,7 @@ mod tests {
         // 100 frames in 10 packets, 10 by themselves.
         assert!((run.frames_per_packet() - 5.5).abs() < 1e-9);
         let single = Measured {
-            super_host: 0,
+            whole: 0,
             ..run.clone()
         };
         assert!((single.frames_per_packet() - 1.0).abs() < 1e-9);

@@ -1,28 +1,34 @@
 //! One measurement from start to end, in a process and a network namespace of its own.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use bng_config::Config;
 use bng_shm::Counter;
-use rte_rs::tsc;
+use bng_wire::{MacAddr, VlanStack};
+use rte_rs::{Eal, Mempool, tsc};
 
-use super::cell::Cell;
-use super::gateway::{self, TWIN};
-use super::kernel::{Delivered, Receiver, Role};
+use super::cell::{Cell, Way};
+use super::gateway::{self, PUBLIC, TWIN};
+use super::kernel::{Delivered, Receiver, Role, SERVER};
+use super::machine::{self, Machine};
 use super::peer::{Begin, Budget, Peer, Trouble};
 use super::results::{Cores, Measured, Processor};
 use crate::wire::control::StandIn;
 use crate::wire::ends::{End, receive_pool, start_eal};
+use crate::wire::flows::Subscriber;
+use crate::wire::gateway::Gateway;
 
 /// Addresses of the kernel and of the peer on the core side (RFC 5737).
-const KERNEL: &str = "203.0.113.1/24";
+const KERNEL: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
 /// How long all connections may take.
 const OPEN: Duration = Duration::from_secs(20);
+/// After how long a connection is asked for again.
+const AGAIN: Duration = Duration::from_millis(200);
 /// Sending before the measurement begins.
 const WARM_UP: Duration = Duration::from_millis(700);
 /// Rounds of the sender between two looks at the clock.
@@ -30,7 +36,7 @@ const ROUNDS: usize = 64;
 
 /// What works together.
 struct Bench {
-    core: End,
+    end: End,
     peer: Peer,
     control: StandIn,
     receiver: Receiver,
@@ -59,8 +65,8 @@ impl Bench {
             }
             for _ in 0..ROUNDS {
                 let now = tsc();
-                let received = self.peer.receive(&mut self.core, now);
-                if received + self.peer.pump(&mut self.core, now) == 0 {
+                let received = self.peer.receive(&mut self.end, now);
+                if received + self.peer.pump(&mut self.end, now) == 0 {
                     // The worker has the same core.
                     std::thread::yield_now();
                 }
@@ -83,20 +89,24 @@ impl Bench {
         }
     }
 
-    fn measure(&mut self, seconds: f64) -> Result<Measured> {
-        self.drive(Instant::now() + OPEN, true)?;
+    fn measure(&mut self, way: Way, seconds: f64) -> Result<Measured> {
+        let end = Instant::now() + OPEN;
+        while !self.peer.is_open() && Instant::now() < end {
+            self.peer.connect(&mut self.end)?;
+            self.drive(end.min(Instant::now() + AGAIN), true)?;
+        }
         if !self.peer.is_open() {
             bail!("not every flow came up within {OPEN:?}");
         }
         self.drive(Instant::now() + WARM_UP, false)?;
         let before = self.moment();
         self.drive(Instant::now() + Duration::from_secs_f64(seconds), false)?;
-        Ok(difference(&before, &self.moment()))
+        Ok(difference(way, &before, &self.moment()))
     }
 }
 
 /// What happened between two moments.
-fn difference(before: &Moment, after: &Moment) -> Measured {
+fn difference(way: Way, before: &Moment, after: &Moment) -> Measured {
     let seconds = after.at.duration_since(before.at).as_secs_f64();
     let count = |counter: Counter| {
         let of = |moment: &Moment| moment.counters.get(counter.index()).copied().unwrap_or(0);
@@ -116,23 +126,103 @@ fn difference(before: &Moment, after: &Moment) -> Measured {
         seconds,
         payload_bytes: after.bytes - before.bytes,
         reads: after.reads - before.reads,
-        frames: count(Counter::RxCore),
-        host_in: count(Counter::HostIn),
+        frames: count(Counter::RxCore) + count(Counter::RxAccess),
+        given: match way {
+            Way::Twin => count(Counter::HostIn),
+            // With one core port and no acknowledgements of ours, these are the subscriber's.
+            Way::Vhost => count(Counter::TxCore),
+        },
         merged: count(Counter::CoalesceMerged),
         supers: count(Counter::CoalesceSupers),
-        super_host: count(Counter::SuperHost),
-        host_out: count(Counter::HostOut),
+        whole: count(Counter::SuperHost) + count(Counter::SuperSent),
         losses: crate::wire::difference(&before.losses, &after.losses),
         repeated_bytes: after.trouble.repeated_bytes - before.trouble.repeated_bytes,
         lost_bytes: after.trouble.lost_bytes - before.trouble.lost_bytes,
         time_outs: after.trouble.time_outs - before.trouble.time_outs,
         processor: Processor {
             worker: share("worker", |moment| &moment.gateway),
-            host: share("host", |moment| &moment.gateway),
+            host: share("host", |moment| &moment.gateway)
+                + share("machine", |moment| &moment.own),
             sender: share("bng-perf", |moment| &moment.own),
             receiver: share("receiver", |moment| &moment.own),
         },
     }
+}
+
+/// The gateway's own port that a cell sends to, and what is behind the other one.
+struct Setup {
+    end: End,
+    control: StandIn,
+    /// Who sends: MAC address, address, session.
+    own: (MacAddr, Ipv4Addr, Option<Subscriber>),
+    begin: Begin,
+    role: Role,
+    machine: Option<Machine>,
+    /// A port that is not used and has to be there.
+    _other: Option<End>,
+}
+
+/// The kernel behind the TAP twin, and a station on the core side.
+fn twin(eal: &Eal, gateway: &Gateway, config: &Config, pool: &Mempool) -> Result<Setup> {
+    let access = End::open(eal, "access", &gateway.device(0), 1, pool)?;
+    let end = End::open(eal, "core", &gateway.device(1), 1, pool)?;
+    access.wait_for_link()?;
+    end.wait_for_link()?;
+    let control = StandIn::attach(config, end.mac)?;
+    control.wait_ready()?;
+    gateway::ip(&format!("addr add {KERNEL}/24 dev {TWIN}"))?;
+    gateway::ip(&format!("link set {TWIN} up"))?;
+    Ok(Setup {
+        own: (end.mac, PEER, None),
+        end,
+        control,
+        begin: Begin::Kernel,
+        role: Role::Connect(PEER),
+        machine: None,
+        _other: Some(access),
+    })
+}
+
+/// A subscriber, and a machine behind the vhost port.
+fn vhost(
+    eal: &Eal,
+    gateway: &Gateway,
+    config: &Config,
+    pool: &Mempool,
+    core: usize,
+) -> Result<Setup> {
+    let end = End::open(eal, "access", &gateway.device(0), 1, pool)?;
+    end.wait_for_link()?;
+    let directory = gateway.config();
+    let socket = gateway::machine_socket(directory.parent().unwrap_or(Path::new("/")));
+    let device = format!("net_virtio_user0,path={},queues=1", socket.display());
+    let machine = Machine::start(eal, &device, pool, core)?;
+    let mut control = StandIn::attach(config, machine::MAC)?;
+    let concentrator = control.wait_ready()?;
+    gateway::ip(&format!("addr add {KERNEL}/24 dev {}", machine::TAP))?;
+    gateway::ip(&format!("link set {} up", machine::TAP))?;
+    // The gateway's kernel, which would answer for its addresses, has none on this port.
+    gateway::ip(&format!("route add {PUBLIC} dev {}", machine::TAP))?;
+    let mac = control.core_mac().context("the core port has gone")?;
+    let public: ipnet::Ipv4Net = PUBLIC.parse()?;
+    for address in public.network().to_bits()..=public.broadcast().to_bits() {
+        let address = Ipv4Addr::from(address);
+        gateway::ip(&format!(
+            "neigh add {address} lladdr {mac} dev {} nud permanent",
+            machine::TAP
+        ))?;
+    }
+    let subscribers = control.open(config, 1, VlanStack::UNTAGGED, concentrator)?;
+    let subscriber = *subscribers.first().context("no subscriber")?;
+    Ok(Setup {
+        end,
+        control,
+        own: (subscriber.mac, subscriber.address, Some(subscriber)),
+        begin: Begin::Peer(SocketAddrV4::new(KERNEL, SERVER)),
+        role: Role::Listen,
+        machine: Some(machine),
+        _other: None,
+    })
 }
 
 /// Measures.
@@ -145,48 +235,45 @@ pub(super) fn run(
 ) -> Result<Measured> {
     let gateway = gateway::start(program, cell, cores)?;
     let config = Config::load(gateway.config())?;
-    let devices = (gateway.device(0), gateway.device(1));
-    let eal = start_eal(cores.packets, true, &[&devices.0, &devices.1])?;
+    let eal = start_eal(cores.packets, true, &[])?;
     let pool = receive_pool(&eal)?;
-    let access = End::open(&eal, "access", &devices.0, 1, &pool)?;
-    let core = End::open(&eal, "core", &devices.1, 1, &pool)?;
-    access.wait_for_link()?;
-    core.wait_for_link()?;
-    let control = StandIn::attach(&config, core.mac)?;
-    control.wait_ready()?;
-    gateway::ip(&format!("addr add {KERNEL} dev {TWIN}"))?;
-    gateway::ip(&format!("link set {TWIN} up"))?;
-    let role = Role::Connect(PEER);
-    let receiver = Receiver::start(cores.kernel, cell.protocol, role, cell.flows)?;
+    let setup = match cell.way {
+        Way::Twin => twin(&eal, &gateway, &config, &pool)?,
+        Way::Vhost => vhost(&eal, &gateway, &config, &pool, cores.kernel)?,
+    };
+    let receiver = Receiver::start(cores.kernel, cell.protocol, setup.role, cell.flows)?;
     let delivered = receiver.delivered();
     let budget = Budget {
         train: cell.train,
         frames,
     };
+    let (own, address, session) = setup.own;
     let peer = Peer::new(
-        core.mac,
-        PEER,
-        None,
+        own,
+        address,
+        session,
         cell,
-        Begin::Kernel,
+        setup.begin,
         budget,
         delivered.clone(),
         eal.tsc_hz(),
     );
     let mut bench = Bench {
-        core,
+        end: setup.end,
         peer,
-        control,
+        control: setup.control,
         receiver,
         delivered,
         gateway: gateway.pid(),
     };
-    let measured = bench.measure(seconds);
+    let measured = bench.measure(cell.way, seconds);
     let ended = bench.receiver.stop();
     let measured = measured.map_err(|error| match ended {
         Err(why) => why.context(error.to_string()),
         Ok(()) => error,
     })?;
+    bench.control.close()?;
+    setup.machine.map_or(Ok(()), Machine::stop)?;
     gateway.stop()?;
     Ok(measured)
 }

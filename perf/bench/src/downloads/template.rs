@@ -45,6 +45,7 @@ pub(super) enum Link {
 pub(super) const fn full(way: Way, of: Protocol) -> usize {
     let ip = match way {
         Way::Twin => 1_500,
+        Way::Vhost => 1_500 - PPPOE_LEN - PPP_LEN,
     };
     ip - IPV4_MIN_LEN
         - match of {

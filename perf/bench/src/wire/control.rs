@@ -262,6 +262,12 @@ impl StandIn {
         losses
     }
 
+    /// MAC address of the core port.
+    pub(crate) fn core_mac(&self) -> Option<MacAddr> {
+        let status = self.publisher.port_status(self.core)?;
+        Some(MacAddr(status.mac))
+    }
+
     /// All counters of the dataplane, summed over workers and host thread, by [`Counter::index`].
     pub(crate) fn counters(&self) -> Vec<u64> {
         let mut sums = vec![0; Counter::ALL.len()];

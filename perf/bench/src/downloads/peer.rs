@@ -1,9 +1,9 @@
 //! The other end of the kernel's connections: a TCP that sends without end, and datagrams, as cheap for it as possible.
 //!
 //! Per flow: answer (or make) the handshake, then trains of full segments as long as the window and the budget of frames on
-//! their way allow, cumulative acknowledgements, go-back-N after three repeated ones or a time-out. There is no congestion
-//! control: the budget is below what the gateway's queues hold. Datagrams have no acknowledgements; what the receiver has
-//! counted stands for them.
+//! their way allow, cumulative acknowledgements, go-back-N after three repeated ones or a time-out. The budget is below what
+//! the gateway's queues hold; where something is lost all the same, a flow halves what it has on its way and then grows again,
+//! by a train per round trip (RFC 5681). Datagrams have no acknowledgements; what the receiver has counted stands for them.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -54,6 +54,8 @@ struct Flow {
     /// Highest position ever sent.
     sent: u64,
     window: u64,
+    /// What may be on its way after losses, bytes.
+    congestion: u64,
     scale: u8,
     id: u16,
     repeated: u8,
@@ -101,12 +103,14 @@ pub(super) struct Peer {
     begin: Begin,
     /// Bytes of a full segment or datagram.
     payload: usize,
+    /// Bytes of a train, and of all that may be on its way.
+    train: u64,
+    most: u64,
     flows: Vec<Flow>,
     /// Flow of each of our ports.
     ports: HashMap<u16, usize>,
     cursor: usize,
     outstanding: u64,
-    budget: Budget,
     delivered: Delivered,
     pending: Burst<BURST>,
     time_out: u64,
@@ -126,20 +130,22 @@ impl Peer {
         delivered: Delivered,
         tsc_hz: u64,
     ) -> Self {
+        let payload = full(cell.way, cell.protocol);
         Self {
             own,
             address,
             link: session.map(Link::Session),
             protocol: cell.protocol,
             begin,
-            payload: full(cell.way, cell.protocol),
+            payload,
+            train: u64::from(budget.train) * payload as u64,
+            most: u64::from(budget.frames) * payload as u64,
             flows: (0..cell.flows).map(|_| Flow::default()).collect(),
             ports: (0..cell.flows)
                 .map(|at| (FIRST_PORT + at, usize::from(at)))
                 .collect(),
             cursor: 0,
             outstanding: 0,
-            budget,
             delivered,
             pending: Burst::new(),
             time_out: (tsc_hz as f64 * TIME_OUT_S) as u64,
@@ -247,6 +253,7 @@ impl Peer {
         {
             flow.template = template;
             flow.moved = now;
+            flow.congestion = self.most;
             flow.window = match self.protocol {
                 // In a SYN it is not scaled (RFC 7323 section 2.2).
                 Protocol::Tcp => u64::from(segment.window),
@@ -282,6 +289,8 @@ impl Peer {
         flow.window = window;
         flow.repeated = 0;
         flow.moved = now;
+        let growth = self.train * more / flow.congestion.max(1);
+        flow.congestion = (flow.congestion + growth).min(self.most);
     }
 
     /// Everything that is not acknowledged again.
@@ -290,6 +299,7 @@ impl Peer {
             let bytes = flow.outstanding();
             self.outstanding -= bytes;
             flow.moved = now;
+            flow.congestion = (bytes / 2).max(self.train);
             match self.protocol {
                 Protocol::Tcp => {
                     flow.next = flow.acked;
@@ -363,19 +373,22 @@ impl Peer {
         let Some(template) = flow.template else {
             return;
         };
-        let payload = template.payload() as u64;
-        let whole = u64::from(self.budget.train);
-        let room = flow.window.saturating_sub(flow.outstanding()) / payload;
-        let budget = u64::from(self.budget.frames).saturating_sub(self.outstanding / payload);
-        if budget < whole || (room < whole && flow.outstanding() > 0) || room == 0 {
+        let outstanding = flow.outstanding();
+        let room = flow.window.min(flow.congestion).saturating_sub(outstanding);
+        let is_late = room < self.train && outstanding > 0;
+        if is_late || self.outstanding + self.train > self.most {
             return;
         }
-        if flow.outstanding() == 0 {
+        let payload = template.payload() as u64;
+        let count = room.min(self.train) / payload;
+        if count == 0 {
+            return;
+        }
+        if outstanding == 0 {
             flow.moved = now;
         }
         let mut fresh: Burst<BURST> = Burst::new();
-        let count = whole.min(room) as usize;
-        if !end.pool.alloc_bulk(&mut fresh, count) {
+        if !end.pool.alloc_bulk(&mut fresh, count as usize) {
             return;
         }
         for mut mbuf in fresh.drain(..) {

@@ -27,6 +27,8 @@ const KERNEL: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
 /// How long all connections may take.
 const OPEN: Duration = Duration::from_secs(20);
+/// Slots of a virtio ring, the largest there is: more than the frames on their way.
+const QUEUE: u32 = 1_024;
 /// After how long a connection is asked for again.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Sending before the measurement begins.
@@ -195,7 +197,7 @@ fn vhost(
     end.wait_for_link()?;
     let directory = gateway.config();
     let socket = gateway::machine_socket(directory.parent().unwrap_or(Path::new("/")));
-    let device = format!("net_virtio_user0,path={},queues=1", socket.display());
+    let device = format!("net_virtio_user0,path={},queues=1,queue_size={QUEUE}", socket.display());
     let machine = Machine::start(eal, &device, pool, core)?;
     let mut control = StandIn::attach(config, machine::MAC)?;
     let concentrator = control.wait_ready()?;

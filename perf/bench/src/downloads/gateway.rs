@@ -37,7 +37,10 @@ fn yaml(cell: &Cell, cores: Cores, directory: &Path, name: &str) -> String {
             ("downstream", device, format!("twin_offloads: {on}"))
         }
         Way::Vhost => {
-            let device = format!("net_vhost0,iface={},tso=1", machine_socket(directory).display());
+            let device = format!(
+                "net_vhost0,iface={},tso=1",
+                machine_socket(directory).display()
+            );
             let kind = if on { "port" } else { "software" };
             ("upstream", device, format!("segmentation: {kind}"))
         }
@@ -99,7 +102,9 @@ pub(super) fn ip(arguments: &str) -> Result<()> {
 /// Processor seconds of a process's threads so far, by thread name. Several of one name are added.
 pub(super) fn threads(pid: u32) -> BTreeMap<String, f64> {
     let mut seconds = BTreeMap::new();
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
     for task in tasks.flatten() {
         if let Some((name, used)) = thread(&task.path()) {
             *seconds.entry(name).or_default() += used;
@@ -108,7 +113,7 @@ pub(super) fn threads(pid: u32) -> BTreeMap<String, f64> {
     seconds
 }
 
-fn thread(task: &PathBuf) -> Option<(String, f64)> {
+fn thread(task: &Path) -> Option<(String, f64)> {
     let stat = std::fs::read_to_string(task.join("stat")).ok()?;
     let (head, rest) = stat.rsplit_once(") ")?;
     let (_, name) = head.split_once('(')?;
@@ -140,15 +145,16 @@ mod tests {
                         packets: 1,
                     };
                     let text = yaml(&cell, cores, Path::new("/dev/shm/x"), "x");
-                    let dataplane =
-                        bng_config::Config::parse(text.as_bytes(), Path::new("x.yaml"))
-                            .unwrap()
-                            .dataplane;
+                    let dataplane = bng_config::Config::parse(text.as_bytes(), Path::new("x.yaml"))
+                        .unwrap()
+                        .dataplane;
                     let (port, coalescing) = (&dataplane.ports[1], dataplane.coalescing);
                     let (this, other, large) = match way {
-                        Way::Twin => {
-                            (coalescing.downstream, coalescing.upstream, port.twin_offloads)
-                        }
+                        Way::Twin => (
+                            coalescing.downstream,
+                            coalescing.upstream,
+                            port.twin_offloads,
+                        ),
                         Way::Vhost => {
                             let by_port = port.segmentation == bng_config::Segmentation::Port;
                             (coalescing.upstream, coalescing.downstream, by_port)
@@ -169,6 +175,6 @@ mod tests {
         while !threads(std::process::id()).values().any(|used| *used > 0.0) {
             sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(1));
         }
-        assert!(thread(&PathBuf::from("/proc/0")).is_none());
+        assert!(thread(Path::new("/proc/0")).is_none());
     }
 }

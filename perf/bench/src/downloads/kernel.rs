@@ -52,19 +52,25 @@ impl Delivered {
 
     /// Of one flow.
     pub(super) fn bytes(&self, flow: usize) -> u64 {
-        self.0.bytes.get(flow).map_or(0, |bytes| bytes.load(Ordering::Relaxed))
+        self.0
+            .bytes
+            .get(flow)
+            .map_or(0, |bytes| bytes.load(Ordering::Relaxed))
     }
 
     /// Of all flows.
     pub(super) fn total(&self) -> u64 {
-        self.0.bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+        self.0
+            .bytes
+            .iter()
+            .map(|bytes| bytes.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// System calls that read something.
     pub(super) fn reads(&self) -> u64 {
         self.0.reads.load(Ordering::Relaxed)
     }
-
 }
 
 /// What the sockets are for.
@@ -167,7 +173,9 @@ fn connect(protocol: Protocol, peer: Ipv4Addr, flows: u16) -> Result<Vec<Socket>
                 let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, FIRST_UDP + at))?;
                 rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, DATAGRAM_BUFFER)?;
                 socket.connect(to)?;
-                socket.send(b"hello").with_context(|| format!("datagram to {to}"))?;
+                socket
+                    .send(b"hello")
+                    .with_context(|| format!("datagram to {to}"))?;
                 socket.set_nonblocking(true)?;
                 Ok(Socket::Udp(socket))
             }
@@ -180,7 +188,12 @@ fn accept(listener: &TcpListener, flows: u16, shared: &Delivered) -> Result<Vec<
     let mut sockets = Vec::new();
     listener.set_nonblocking(true)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    epoll::add(&epoll, listener, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    epoll::add(
+        &epoll,
+        listener,
+        epoll::EventData::new_u64(0),
+        epoll::EventFlags::IN,
+    )?;
     while sockets.len() < usize::from(flows) && !shared.0.stop.load(Ordering::Relaxed) {
         match listener.accept() {
             Ok((stream, _)) => {
@@ -189,7 +202,11 @@ fn accept(listener: &TcpListener, flows: u16, shared: &Delivered) -> Result<Vec<
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let mut events = Vec::with_capacity(1);
-                epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&TICK))?;
+                epoll::wait(
+                    &epoll,
+                    rustix::buffer::spare_capacity(&mut events),
+                    Some(&TICK),
+                )?;
             }
             Err(error) => return Err(error.into()),
         }
@@ -205,13 +222,22 @@ fn read_all(mut sockets: Vec<Socket>, shared: &Delivered) -> Result<()> {
             Socket::Tcp(stream) => stream.as_fd(),
             Socket::Udp(socket) => socket.as_fd(),
         };
-        epoll::add(&epoll, fd, epoll::EventData::new_u64(at), epoll::EventFlags::IN)?;
+        epoll::add(
+            &epoll,
+            fd,
+            epoll::EventData::new_u64(at),
+            epoll::EventFlags::IN,
+        )?;
     }
     let mut buffer = vec![0; READ];
     let mut events = Vec::with_capacity(sockets.len());
     while !shared.0.stop.load(Ordering::Relaxed) {
         events.clear();
-        match epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&TICK)) {
+        match epoll::wait(
+            &epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&TICK),
+        ) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -154,7 +154,9 @@ impl Card {
             let Ok(len) = rustix::io::read(self.tap.as_fd(), &mut bytes) else {
                 break;
             };
-            let Some((header, frame)) = bytes.get_mut(..len).and_then(|all| all.split_at_mut_checked(HEADER))
+            let Some((header, frame)) = bytes
+                .get_mut(..len)
+                .and_then(|all| all.split_at_mut_checked(HEADER))
             else {
                 continue;
             };
@@ -197,7 +199,9 @@ fn header(mbuf: &Mbuf) -> [u8; HEADER] {
 /// Completes the checksum the kernel has left to the card.
 fn complete(header: &[u8], frame: &mut [u8]) {
     let word = |at: usize| {
-        let two = header.get(at..at + 2).and_then(|two| two.first_chunk::<2>());
+        let two = header
+            .get(at..at + 2)
+            .and_then(|two| two.first_chunk::<2>());
         usize::from(two.map_or(0, |two| u16::from_ne_bytes(*two)))
     };
     if header.first().is_none_or(|flags| flags & NEEDS_CSUM == 0) {

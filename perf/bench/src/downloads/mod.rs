@@ -145,7 +145,11 @@ fn grid(args: &DownloadsArgs, program: &Path, cores: Cores) -> Result<Results> {
                     cell.flows,
                     if coalescing { "on" } else { "off" },
                 );
-                let runs = if coalescing { &mut row.on } else { &mut row.off };
+                let runs = if coalescing {
+                    &mut row.on
+                } else {
+                    &mut row.off
+                };
                 runs.push(measure(args, program, &cell)?);
             }
         }
@@ -160,7 +164,10 @@ fn grid(args: &DownloadsArgs, program: &Path, cores: Cores) -> Result<Results> {
         machine: Machine {
             processor: processor(),
             cores: core_affinity::get_core_ids().map_or(1, |ids| ids.len()),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
             dpdk: rte_rs::version().to_owned(),
         },
         rows,
@@ -185,28 +192,4 @@ fn measure(args: &DownloadsArgs, program: &Path, cell: &Cell) -> Result<Measured
         bail!("{cell:?} failed with {}:\n{said}", output.status);
     }
     Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// HZ-20: the page says what the file says.
-    #[test]
-    fn the_published_page_is_made_from_the_published_file() {
-        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../results");
-        let file = std::fs::read_to_string(format!("{directory}/coalescing.json")).unwrap();
-        let results: Results = serde_json::from_str(&file).unwrap();
-        assert!(!results.rows.is_empty());
-        for row in &results.rows {
-            assert_eq!(row.off.len(), results.repeats);
-            assert_eq!(row.on.len(), results.repeats);
-            assert!(row.off.iter().all(|run| run.supers == 0));
-        }
-        let text = std::fs::read_to_string(format!("{directory}/coalescing.md")).unwrap();
-        assert!(
-            text == page::page(&results),
-            "make perf/results/coalescing.md anew with `bng-perf downloads --render`"
-        );
-    }
 }

@@ -75,7 +75,11 @@ fn targets(page: &mut String, results: &Results) -> std::fmt::Result {
             place(way),
             least.gain(),
             least.flows,
-            if least.gain() >= WANTED { "yes" } else { "**no**" },
+            if least.gain() >= WANTED {
+                "yes"
+            } else {
+                "**no**"
+            },
         )?;
     }
     writeln!(page)
@@ -114,7 +118,10 @@ fn table(page: &mut String, rows: &[&Row], of: &Row) -> std::fmt::Result {
     for row in rows {
         let gbps = |runs: &[Measured]| {
             let (low, high) = range(runs, Measured::gbps);
-            format!("{:.2} ({low:.2} to {high:.2})", median(runs, Measured::gbps))
+            format!(
+                "{:.2} ({low:.2} to {high:.2})",
+                median(runs, Measured::gbps)
+            )
         };
         let mpps = |runs: &[Measured]| {
             let bits = row.payload as f64 * 8.0;
@@ -141,11 +148,19 @@ fn table(page: &mut String, rows: &[&Row], of: &Row) -> std::fmt::Result {
             mpps(&row.off),
             mpps(&row.on),
             row.gain(),
-            if supers.is_nan() { "none".to_owned() } else { format!("{supers:.1}") },
+            if supers.is_nan() {
+                "none".to_owned()
+            } else {
+                format!("{supers:.1}")
+            },
             median(&row.on, Measured::frames_per_packet),
             busy(&row.off),
             busy(&row.on),
-            if unclean == 0 { "none".to_owned() } else { format!("in {unclean} runs") },
+            if unclean == 0 {
+                "none".to_owned()
+            } else {
+                format!("in {unclean} runs")
+            },
         )?;
     }
     writeln!(page)

@@ -201,7 +201,8 @@ impl Peer {
     }
 
     fn frame(&mut self, frame: &[u8], end: &mut End, now: u64) {
-        let Some(segment) = Segment::read(frame, matches!(self.link, Some(Link::Session(_)))) else {
+        let Some(segment) = Segment::read(frame, matches!(self.link, Some(Link::Session(_))))
+        else {
             if let Some(reply) = arp::answer(frame, self.own) {
                 end.send(&reply);
             }
@@ -276,7 +277,11 @@ impl Peer {
         if more == 0 {
             let is_repeated = flow.outstanding() > 0 && window == flow.window;
             flow.window = window;
-            flow.repeated = if is_repeated { flow.repeated.saturating_add(1) } else { 0 };
+            flow.repeated = if is_repeated {
+                flow.repeated.saturating_add(1)
+            } else {
+                0
+            };
             if flow.repeated == REPEATED {
                 self.go_back(at, now);
             }
@@ -492,10 +497,19 @@ mod tests {
 
     #[test]
     fn the_window_scale_is_found_among_other_options() {
-        let linux = [2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7];
+        let linux = [
+            2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7,
+        ];
         assert_eq!(window_scale(&linux), 7);
         assert_eq!(window_scale(&[3, 3, 200]), 14);
-        for broken in [&[][..], &[0, 3, 3, 7], &[2, 0, 3, 3], &[2, 1], &[2, 40, 1], &[3, 3]] {
+        for broken in [
+            &[][..],
+            &[0, 3, 3, 7],
+            &[2, 0, 3, 3],
+            &[2, 1],
+            &[2, 40, 1],
+            &[3, 3],
+        ] {
             assert_eq!(window_scale(broken), 0, "{broken:?}");
         }
     }

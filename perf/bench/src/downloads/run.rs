@@ -143,8 +143,7 @@ fn difference(way: Way, before: &Moment, after: &Moment) -> Measured {
         time_outs: after.trouble.time_outs - before.trouble.time_outs,
         processor: Processor {
             worker: share("worker", |moment| &moment.gateway),
-            host: share("host", |moment| &moment.gateway)
-                + share("machine", |moment| &moment.own),
+            host: share("host", |moment| &moment.gateway) + share("machine", |moment| &moment.own),
             sender: share("bng-perf", |moment| &moment.own),
             receiver: share("receiver", |moment| &moment.own),
         },
@@ -197,7 +196,10 @@ fn vhost(
     end.wait_for_link()?;
     let directory = gateway.config();
     let socket = gateway::machine_socket(directory.parent().unwrap_or(Path::new("/")));
-    let device = format!("net_virtio_user0,path={},queues=1,queue_size={QUEUE}", socket.display());
+    let device = format!(
+        "net_virtio_user0,path={},queues=1,queue_size={QUEUE}",
+        socket.display()
+    );
     let machine = Machine::start(eal, &device, pool, core)?;
     let mut control = StandIn::attach(config, machine::MAC)?;
     let concentrator = control.wait_ready()?;

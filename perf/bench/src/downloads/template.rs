@@ -66,14 +66,16 @@ impl Link {
             }
             Self::Session(subscriber) => {
                 let tags = &subscriber.vlans;
-                head.resize(
-                    ethernet::ETH_LEN + tags.wire_len() + PPPOE_LEN + PPP_LEN,
-                    0,
-                );
+                head.resize(ethernet::ETH_LEN + tags.wire_len() + PPPOE_LEN + PPP_LEN, 0);
                 let (to, from) = (subscriber.concentrator, subscriber.mac);
                 let at = ethernet::write(&mut head, to, from, tags, ethertype::PPPOE_SESSION)?;
                 let protocol = pppoe::protocol::IPV4;
-                write_session(head.get_mut(at..)?, subscriber.session_id, protocol, ip_bytes)?;
+                write_session(
+                    head.get_mut(at..)?,
+                    subscriber.session_id,
+                    protocol,
+                    ip_bytes,
+                )?;
             }
         }
         Some(head)
@@ -94,15 +96,25 @@ impl Link {
         frame.extend(tcp(from, to, flags, options.len())?);
         frame.extend(options);
         let l4 = frame.get_mut(l3 + IPV4_MIN_LEN..)?;
-        l4.get_mut(TCP_SEQ..TCP_ACK)?.copy_from_slice(&seq.to_be_bytes());
-        l4.get_mut(TCP_ACK..TCP_ACK + 4)?.copy_from_slice(&ack.to_be_bytes());
-        let sum = pseudo(from, to, protocol::TCP, l4_bytes)?.bytes(l4).finish();
-        l4.get_mut(TCP_CHECK..TCP_CHECK + 2)?.copy_from_slice(&sum.to_be_bytes());
+        l4.get_mut(TCP_SEQ..TCP_ACK)?
+            .copy_from_slice(&seq.to_be_bytes());
+        l4.get_mut(TCP_ACK..TCP_ACK + 4)?
+            .copy_from_slice(&ack.to_be_bytes());
+        let sum = pseudo(from, to, protocol::TCP, l4_bytes)?
+            .bytes(l4)
+            .finish();
+        l4.get_mut(TCP_CHECK..TCP_CHECK + 2)?
+            .copy_from_slice(&sum.to_be_bytes());
         Some(frame)
     }
 }
 
-fn ip(from: SocketAddrV4, to: SocketAddrV4, protocol: u8, payload: usize) -> Option<[u8; IPV4_MIN_LEN]> {
+fn ip(
+    from: SocketAddrV4,
+    to: SocketAddrV4,
+    protocol: u8,
+    payload: usize,
+) -> Option<[u8; IPV4_MIN_LEN]> {
     let mut header = [0; IPV4_MIN_LEN];
     let fields = NewIpv4 {
         src: from.ip().to_bits(),
@@ -118,7 +130,12 @@ fn ip(from: SocketAddrV4, to: SocketAddrV4, protocol: u8, payload: usize) -> Opt
 }
 
 /// A TCP header whose numbers and checksum are zero.
-fn tcp(from: SocketAddrV4, to: SocketAddrV4, flags: u8, options: usize) -> Option<[u8; TCP_MIN_LEN]> {
+fn tcp(
+    from: SocketAddrV4,
+    to: SocketAddrV4,
+    flags: u8,
+    options: usize,
+) -> Option<[u8; TCP_MIN_LEN]> {
     let offset = u8::try_from((TCP_MIN_LEN + options) / 4).ok()? << 4;
     let mut header = [0; TCP_MIN_LEN];
     let (ports, rest) = header.split_first_chunk_mut::<4>()?;
@@ -180,7 +197,9 @@ impl Template {
                 let mut header = [0; UDP_LEN];
                 write_udp(&mut header, from.port(), to.port(), payload)?;
                 let sum = sum.bytes(&header);
-                header.get_mut(6..)?.copy_from_slice(&sum.finish_udp().to_be_bytes());
+                header
+                    .get_mut(6..)?
+                    .copy_from_slice(&sum.finish_udp().to_be_bytes());
                 frame.extend(header);
                 sum
             }
@@ -207,18 +226,102 @@ impl Template {
     #[inline]
     pub(super) fn write(&self, mbuf: &mut Mbuf, id: u16, seq: u32, ack: u32) -> Option<()> {
         let data = mbuf.append(self.head_len + self.payload)?;
-        let head = data.get_mut(..self.head_len)?;
+        self.fill(data.get_mut(..self.head_len)?, id, seq, ack)
+    }
+
+    /// The headers of a frame.
+    #[inline]
+    fn fill(&self, head: &mut [u8], id: u16, seq: u32, ack: u32) -> Option<()> {
         head.copy_from_slice(self.head.get(..self.head_len)?);
-        let (ip, l4) = head.get_mut(self.l3..)?.split_first_chunk_mut::<IPV4_MIN_LEN>()?;
+        let (ip, l4) = head
+            .get_mut(self.l3..)?
+            .split_first_chunk_mut::<IPV4_MIN_LEN>()?;
         let check = self.ip_sum.word(id).finish();
-        ip.get_mut(IP_ID..IP_ID + 2)?.copy_from_slice(&id.to_be_bytes());
-        ip.get_mut(IP_CHECK..IP_CHECK + 2)?.copy_from_slice(&check.to_be_bytes());
+        ip.get_mut(IP_ID..IP_ID + 2)?
+            .copy_from_slice(&id.to_be_bytes());
+        ip.get_mut(IP_CHECK..IP_CHECK + 2)?
+            .copy_from_slice(&check.to_be_bytes());
         if self.protocol == Protocol::Tcp {
             let check = self.l4_sum.dword(seq).dword(ack).finish();
-            l4.get_mut(TCP_SEQ..TCP_ACK)?.copy_from_slice(&seq.to_be_bytes());
-            l4.get_mut(TCP_ACK..TCP_ACK + 4)?.copy_from_slice(&ack.to_be_bytes());
-            l4.get_mut(TCP_CHECK..TCP_CHECK + 2)?.copy_from_slice(&check.to_be_bytes());
+            l4.get_mut(TCP_SEQ..TCP_ACK)?
+                .copy_from_slice(&seq.to_be_bytes());
+            l4.get_mut(TCP_ACK..TCP_ACK + 4)?
+                .copy_from_slice(&ack.to_be_bytes());
+            l4.get_mut(TCP_CHECK..TCP_CHECK + 2)?
+                .copy_from_slice(&check.to_be_bytes());
         }
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bng_wire::checksum::{checksum, l4_checksum};
+    use bng_wire::l4::tcp_flag::{ACK, SYN};
+    use std::net::Ipv4Addr;
+
+    const FROM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(100, 64, 0, 2), 5_000);
+    const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 1), 5_001);
+
+    fn links() -> [(Way, Link, usize); 2] {
+        let (own, gateway) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+        let subscriber = Subscriber {
+            mac: own,
+            concentrator: gateway,
+            vlans: bng_wire::VlanStack::UNTAGGED,
+            session_id: 7,
+            address: *FROM.ip(),
+        };
+        [
+            (Way::Twin, Link::Plain { own, gateway }, 14),
+            (Way::Vhost, Link::Session(subscriber), 22),
+        ]
+    }
+
+    /// Lengths and checksums, from the IP header on.
+    fn check(ip: &[u8], protocol: u8) {
+        assert_eq!(usize::from(u16::from_be_bytes([ip[2], ip[3]])), ip.len());
+        assert_eq!(checksum(&ip[..IPV4_MIN_LEN]), 0);
+        let (from, to) = (FROM.ip().to_bits(), TO.ip().to_bits());
+        assert_eq!(l4_checksum(from, to, protocol, &ip[IPV4_MIN_LEN..]), 0);
+    }
+
+    #[test]
+    fn full_frames_have_right_lengths_numbers_and_checksums() {
+        for (way, link, l3) in links() {
+            for (of, number) in [
+                (Protocol::Tcp, protocol::TCP),
+                (Protocol::Udp, protocol::UDP),
+            ] {
+                let payload = full(way, of);
+                let template = Template::new(&link, of, FROM, TO, payload, ACK).unwrap();
+                let mut frame = vec![0; template.head_len + payload];
+                // A whole Ethernet frame.
+                assert_eq!(frame.len(), 1_514);
+                let (id, seq, ack) = (0xfffe, 0xffff_fff0, 0x1234_5678);
+                template
+                    .fill(&mut frame[..template.head_len], id, seq, ack)
+                    .unwrap();
+                let ip = &frame[l3..];
+                check(ip, number);
+                assert_eq!(ip[4..6], id.to_be_bytes());
+                if of == Protocol::Tcp {
+                    assert_eq!(ip[24..28], seq.to_be_bytes());
+                    assert_eq!(ip[28..32], ack.to_be_bytes());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn segments_of_the_handshake_are_right() {
+        for (_, link, l3) in links() {
+            let options = [2, 4, 5, 0xb4, 1, 3, 3, 0];
+            let frame = link.control((FROM, TO), SYN, (1, 2), &options).unwrap();
+            check(&frame[l3..], protocol::TCP);
+            assert_eq!(frame[l3 + 32], 7 << 4);
+            assert_eq!(frame[l3 + 40..], options);
+        }
     }
 }

@@ -159,6 +159,11 @@ uint16_t shim_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, u
 	return rte_eth_tx_burst(port, queue, mbufs, n);
 }
 
+uint16_t shim_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
+{
+	return rte_eth_tx_prepare(port, queue, mbufs, n);
+}
+
 /* ---- rings ----------------------------------------------------------------------------------------------------- */
 
 unsigned int shim_ring_sp_enqueue_burst(struct rte_ring *ring, struct rte_mbuf **mbufs, unsigned int n)
@@ -265,6 +270,8 @@ int shim_port_configure(uint16_t port, const struct shim_port_conf *conf)
 	eth.txmode.mq_mode = RTE_ETH_MQ_TX_NONE;
 	eth.txmode.offloads = conf->tx_offloads;
 	eth.rx_adv_conf.rss_conf.rss_hf = conf->rss_types;
+	/* Each driver defines its values; where there is the mode, 1 is loop-back of transmit to receive. */
+	eth.lpbk_mode = conf->loopback;
 	return rte_eth_dev_configure(port, conf->rx_queues, conf->tx_queues, &eth);
 }
 

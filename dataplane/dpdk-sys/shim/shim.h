@@ -170,6 +170,7 @@ uint16_t shim_mempool_data_room(struct rte_mempool *pool);
 /* packet bursts */
 uint16_t shim_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
 uint16_t shim_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
+uint16_t shim_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
 
 /* rings of mbufs */
 unsigned int shim_ring_sp_enqueue_burst(struct rte_ring *ring, struct rte_mbuf **mbufs, unsigned int n);
@@ -201,6 +202,8 @@ struct shim_port_conf {
 	uint16_t tx_queues;
 	/* 0 leaves the driver's default */
 	uint16_t mtu;
+	/* what is sent comes back as received, where the driver knows that mode */
+	bool loopback;
 };
 struct shim_port_stats {
 	uint64_t rx_packets;

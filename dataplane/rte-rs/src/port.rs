@@ -290,6 +290,7 @@ impl Port {
             rx_queues: config.rx_queues,
             tx_queues: config.tx_queues,
             mtu: config.mtu.unwrap_or(0),
+            loopback: config.loopback,
         };
         // SAFETY: a valid structure, and the port is stopped.
         let code = unsafe { dpdk_sys::shim_port_configure(id, &conf) };

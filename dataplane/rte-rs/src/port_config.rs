@@ -76,6 +76,9 @@ pub struct PortConfig {
     pub promiscuous: bool,
     /// Whether to receive all multicast frames: routing protocols and neighbour discovery use groups the port does not know.
     pub all_multicast: bool,
+    /// Whether what is sent is to come back as received in place of leaving (`lpbk_mode` 1), to try a port out. Drivers without
+    /// that mode ignore it or refuse it.
+    pub loopback: bool,
 }
 
 impl Default for PortConfig {
@@ -92,6 +95,7 @@ impl Default for PortConfig {
             rss_types: RssTypes::NONE,
             promiscuous: false,
             all_multicast: false,
+            loopback: false,
         }
     }
 }

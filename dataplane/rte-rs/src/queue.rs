@@ -80,6 +80,18 @@ impl TxQueue {
         self.queue
     }
 
+    /// Makes the checksum fields of packets with transmit offloads what the driver wants to find there, from the front of
+    /// `burst` on (`rte_eth_tx_prepare`). Returns for how many that is done; if not for all, the driver cannot send the next
+    /// one, and this can be called again without it.
+    #[inline]
+    pub fn prepare<const N: usize>(&mut self, burst: &mut Burst<N>) -> usize {
+        let held = u16::try_from(burst.len()).unwrap_or(u16::MAX);
+        let mbufs = burst.as_mut_ptr().cast::<*mut dpdk_sys::rte_mbuf>();
+        // SAFETY: as for `burst`; `held` owned packets, which stay ours. Drivers may put other ones in their places only for
+        // tags to insert (`TX_VLAN`), and then it is those that are ours.
+        usize::from(unsafe { dpdk_sys::shim_tx_prepare(self.port, self.queue, mbufs, held) })
+    }
+
     /// Sends packets from the front of `burst`; what the device does not take stays there, in order. Returns how many it
     /// took, which is not yet how many left: kernel-backed drivers count their own drops.
     #[inline]

@@ -193,6 +193,7 @@ pub fn bring_up(
             promiscuous: false,
             // Neighbour discovery, OSPF, VRRP: the kernel behind the twin knows its groups, the port does not.
             all_multicast: wanted.role == PortRole::Core,
+            loopback: false,
         };
         let applied = port.configure(&queues, pool).map_err(failed)?;
         let mac = port.mac().map_err(failed)?.0;

@@ -30,6 +30,12 @@ macro_rules! bit_set {
                 self.0 & other.0 == other.0
             }
 
+            /// Both; as `|`, in constants too.
+            #[must_use]
+            pub const fn with(self, other: Self) -> Self {
+                $set(self.0 | other.0)
+            }
+
             /// Whether the set is empty.
             #[must_use]
             pub const fn is_empty(self) -> bool {

@@ -2,8 +2,9 @@
 
 use crate::frame::Frame;
 use crate::host::{HostBell, ToHost};
+use crate::super_packet::{self, Checksums};
 use crate::tx::TxPort;
-use bng_fastpath::coalesce::{Run, Sink};
+use bng_fastpath::coalesce::{Protocols, Run, Sink};
 use bng_fastpath::fragment;
 use bng_fastpath::{BURST, Punt, Verdict};
 use bng_shm::{Counter, FrameMeta, PuntClass, Worker};
@@ -23,6 +24,8 @@ pub struct Outlets {
     pub host: ToHost,
     /// Wakes the host thread.
     pub host_bell: Arc<HostBell>,
+    /// What super-packets the TAP twin of each port takes, by index; missing ones take none.
+    pub twins: Vec<Protocols>,
 }
 
 /// Frames on their way to another worker, gathered so that a burst costs one ring operation.
@@ -107,6 +110,23 @@ impl Outlets {
                 }
             }
             Err((_, reason)) => shm.count(reason, 1),
+        }
+    }
+
+    /// Whether what this verdict leads to takes such a run in one piece, and how it wants the checksums.
+    #[inline]
+    fn supers(&self, run: &Run, verdict: Verdict) -> Option<Checksums> {
+        match verdict {
+            Verdict::Forward { port } => {
+                let tx = self.tx.get(usize::from(port))?;
+                (tx.segments() && run.is_tcp).then_some(Checksums::Port { ipv4: true })
+            }
+            Verdict::Host { port } => {
+                let takes = self.twins.get(usize::from(port))?;
+                let takes = if run.is_tcp { takes.tcp } else { takes.udp };
+                takes.then_some(Checksums::Virtio)
+            }
+            _ => None,
         }
     }
 
@@ -236,9 +256,14 @@ impl Sink<Frame> for Departures<'_> {
         }
     }
 
-    /// Back to back, in order and with nothing between them (S8).
+    /// As one super-packet to what takes it, else back to back, in order and with nothing between them (S8).
     #[inline]
-    fn run(&mut self, _run: &Run, verdict: Verdict, frames: &mut Vec<Frame>) {
+    fn run(&mut self, run: &Run, verdict: Verdict, frames: &mut Vec<Frame>) {
+        if let Some(checksums) = self.out.supers(run, verdict)
+            && let Some(mbuf) = super_packet::build(run, frames, checksums)
+        {
+            return self.one(mbuf.into(), verdict);
+        }
         for frame in frames.drain(..) {
             self.one(frame, verdict);
         }

@@ -9,6 +9,7 @@ pub mod host;
 pub mod inject;
 pub mod path;
 pub mod ports;
+pub mod segmentation;
 pub mod steering;
 pub mod super_packet;
 pub mod tx;

@@ -1,7 +1,8 @@
 //! Bringing up the ports: probe, configure, share out the queues, choose the steering.
 
+use crate::segmentation::{self, may_lack_checksums};
 use crate::steering::{self, Choice, Offer};
-use bng_config::{Config, PortRole};
+use bng_config::{Coalesced, Coalescing, Config, PortRole};
 use bng_shm::{Offloads, PortState, PortStatus, Steering};
 use rte_rs::{
     AppliedConfig, Eal, Error, Mempool, Port, PortConfig, PortInfo, Queues, RssTypes, RxOffloads,
@@ -116,10 +117,28 @@ fn mtu(info: &PortInfo, wanted: u16) -> Option<u16> {
 }
 
 /// Receive offloads wished for. Of checksums only the IPv4 header's: nobody on a router's way checks those of layer 4, which
-/// NAT updates without looking at the payload (RFC 1624).
-const RX_OFFLOADS: RxOffloads = RxOffloads::IPV4_CKSUM;
-/// Transmit offloads wished for. All buffers are of one pool, single and unshared, fragments included, so the port need not
-/// look at them to free them. Checksums are never computed anew: there is nothing to offload.
+/// NAT updates without looking at the payload (RFC 1624), but the coalescer where it is on (C17).
+fn rx_offloads(coalesces: bool, driver: &str) -> RxOffloads {
+    if coalesces && !may_lack_checksums(driver) {
+        RxOffloads::IPV4_CKSUM | L4_CKSUM
+    } else {
+        RxOffloads::IPV4_CKSUM
+    }
+}
+
+const L4_CKSUM: RxOffloads = RxOffloads::TCP_CKSUM.with(RxOffloads::UDP_CKSUM);
+
+/// Whether what a port receives is coalesced.
+fn coalesces(coalescing: &Coalescing, port: &bng_config::Port) -> bool {
+    let Coalesced { tcp, udp } = match port.role {
+        PortRole::Access => coalescing.upstream,
+        PortRole::Core => coalescing.downstream,
+    };
+    port.coalescing && (tcp || udp)
+}
+
+/// Transmit offloads wished for where the port does not segment. All buffers are of one pool, single and unshared, fragments
+/// included, so the port need not look at them to free them. Checksums are never computed anew: there is nothing to offload.
 const TX_OFFLOADS: TxOffloads = TxOffloads::MBUF_FAST_FREE;
 
 /// Of what was applied, what the status shows.
@@ -129,10 +148,18 @@ fn offloads(applied: &AppliedConfig) -> Offloads {
             applied.rx_offloads.contains(RxOffloads::IPV4_CKSUM),
             Offloads::RX_IPV4_CHECKSUM,
         ),
+        (
+            applied.rx_offloads.contains(L4_CKSUM),
+            Offloads::RX_L4_CHECKSUM,
+        ),
         (!applied.rss_types.is_empty(), Offloads::RSS),
         (
             applied.tx_offloads.contains(TxOffloads::MBUF_FAST_FREE),
             Offloads::FAST_FREE,
+        ),
+        (
+            applied.tx_offloads.contains(TxOffloads::TCP_TSO),
+            Offloads::TX_TCP_SEGMENTATION,
         ),
     ];
     let used = used.into_iter().filter(|(used, _)| *used);
@@ -177,7 +204,10 @@ pub fn bring_up(
             rx_descriptors: wanted.rx_descriptors,
             tx_descriptors: wanted.tx_descriptors,
             mtu: mtu(&info, wanted.mtu),
-            rx_offloads: RX_OFFLOADS,
+            rx_offloads: rx_offloads(
+                coalesces(&config.dataplane.coalescing, wanted),
+                &info.driver,
+            ),
             tx_offloads: TX_OFFLOADS,
             rss_types: match wanted.role {
                 PortRole::Access => RssTypes::PPPOE,
@@ -195,6 +225,18 @@ pub fn bring_up(
             all_multicast: wanted.role == PortRole::Core,
             loopback: false,
         };
+        let segmentation = segmentation::choose(
+            wanted.segmentation,
+            config.dataplane.coalescing.verify_checksums,
+            &mut port,
+            &info,
+            &queues,
+            pool,
+        );
+        let queues = PortConfig {
+            tx_offloads: segmentation.offloads().unwrap_or(TX_OFFLOADS),
+            ..queues
+        };
         let applied = port.configure(&queues, pool).map_err(failed)?;
         let mac = port.mac().map_err(failed)?.0;
         let handles = port.start().map_err(failed)?;
@@ -206,6 +248,18 @@ pub fn bring_up(
         };
         let Choice { steering, reason } = steering::choose(&offer, &port);
         let offloads = offloads(&applied);
+        if !segmentation.reason.is_empty() {
+            let who = if segmentation.port {
+                "the port"
+            } else {
+                "the worker"
+            };
+            tracing::info!(
+                "port {}: super-packets are cut by {who} ({})",
+                wanted.name,
+                segmentation.reason
+            );
+        }
         let names: Vec<_> = offloads.names().collect();
         tracing::info!(
             "port {}: {} ({}), mtu {}, {} receive and {} transmit queue(s), steering {} ({reason}), offloads {}",
@@ -231,7 +285,7 @@ pub fn bring_up(
             driver: info.driver,
             steering,
             steering_reason: reason,
-            segmentation_reason: String::new(),
+            segmentation_reason: segmentation.reason,
             offloads,
             twin_ifindex: 0,
         };
@@ -313,12 +367,34 @@ mod tests {
             rx_descriptors: 1_024,
             tx_descriptors: 1_024,
             mtu: 1_500,
-            rx_offloads: RX_OFFLOADS,
+            rx_offloads: rx_offloads(false, "net_ice"),
             tx_offloads: TX_OFFLOADS,
             rss_types: RssTypes::IPV4,
         };
         let names: Vec<_> = offloads(&applied).names().collect();
         assert_eq!(names, ["rx-ipv4-checksum", "rss", "mbuf-fast-free"]);
+        let segmenting = segmentation::Choice {
+            port: true,
+            ..segmentation::Choice::default()
+        };
+        let coalescing = AppliedConfig {
+            rx_offloads: rx_offloads(true, "net_ice"),
+            tx_offloads: segmenting.offloads().unwrap(),
+            ..applied.clone()
+        };
+        let names: Vec<_> = offloads(&coalescing).names().collect();
+        let expected = [
+            "rx-ipv4-checksum",
+            "rx-l4-checksum",
+            "rss",
+            "tx-tcp-segmentation",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(
+            rx_offloads(true, "net_virtio_user"),
+            RxOffloads::IPV4_CKSUM,
+            "or its peer leaves checksums out"
+        );
         let none = AppliedConfig {
             rx_offloads: RxOffloads::NONE,
             tx_offloads: TxOffloads::NONE,

@@ -10,6 +10,7 @@ use bng_dataplane::host::{HOST_RING, Host, HostBell, Room, Twin, has_twin, host_
 use bng_dataplane::ports::{LivePort, bring_up, frame_room, is_pci};
 use bng_dataplane::tx::TxPort;
 use bng_dataplane::worker::{FromHost, RxPort, WorkerError, WorkerSetup};
+use bng_fastpath::coalesce::Protocols;
 use bng_shm::{Dataplane, Offloads, PortState};
 use rte_rs::{
     Consumer, Eal, EalArgs, HEADROOM, Memory, Mempool, MempoolConfig, Producer, Queues, RingConfig,
@@ -253,10 +254,8 @@ fn start_threads(
         .into_iter()
         .map(|queues| deal(queues, workers))
         .collect();
-    let verifies_ipv4: Vec<_> = ports
-        .iter()
-        .map(|port| port.offloads.has(Offloads::RX_IPV4_CHECKSUM))
-        .collect();
+    let offloads: Vec<_> = ports.iter().map(|port| port.offloads).collect();
+    let twins_take: Vec<_> = offloads.iter().map(|_| Protocols::default()).collect();
     let mut loops = Vec::new();
     let mut from_workers = Vec::new();
     for (index, ((handover, taken_over), from_host)) in
@@ -271,16 +270,21 @@ fn start_threads(
         let all = dealt.iter_mut().zip(&stage_ports);
         for (port, ((dealt, stage), wanted)) in (0u8..).zip(all.zip(&config.dataplane.ports)) {
             let queues = std::mem::take(&mut dealt.rx[index]);
+            let has = |offload| offloads[usize::from(port)].has(offload);
             rx.extend(queues.into_iter().map(|queue| RxPort {
                 port,
                 role: stage.role,
                 queue,
                 outer_tpid: wanted.outer_tpid.map(OuterTpid::ethertype),
-                verifies_ipv4: verifies_ipv4[usize::from(port)],
+                verifies_ipv4: has(Offloads::RX_IPV4_CHECKSUM),
             }));
             let queue = dealt.tx.pop().context("a transmit queue is missing")?;
             let is_access = matches!(stage.role, bng_fastpath::PortRole::Access { .. });
-            tx.push(TxPort::new(queue, is_access));
+            tx.push(TxPort::new(
+                queue,
+                is_access,
+                has(Offloads::TX_TCP_SEGMENTATION),
+            ));
         }
         loops.push(WorkerSetup {
             shm: worker,
@@ -297,6 +301,7 @@ fn start_threads(
                 fragments: pool.clone(),
                 host,
                 host_bell: Arc::clone(&host_bell),
+                twins: twins_take.clone(),
             },
             pool: pool.clone(),
             idle_backoff_us: config.dataplane.idle_backoff_us,

@@ -13,12 +13,15 @@ pub struct TxPort {
     gathered: Burst<TX_BURST>,
     packets: Counter,
     bytes: Counter,
+    /// Whether it takes TCP super-packets.
+    segments: bool,
 }
 
 impl TxPort {
-    /// The transmit side of an access port (`is_access`) or a core port.
+    /// The transmit side of an access port (`is_access`) or a core port. `segments` says whether the port takes TCP
+    /// super-packets.
     #[must_use]
-    pub fn new(queue: TxQueue, is_access: bool) -> Self {
+    pub fn new(queue: TxQueue, is_access: bool, segments: bool) -> Self {
         let (packets, bytes) = if is_access {
             (Counter::TxAccess, Counter::TxAccessBytes)
         } else {
@@ -29,7 +32,15 @@ impl TxPort {
             gathered: Burst::new(),
             packets,
             bytes,
+            segments,
         }
+    }
+
+    /// Whether it takes TCP super-packets.
+    #[inline]
+    #[must_use]
+    pub fn segments(&self) -> bool {
+        self.segments
     }
 
     /// Adds a frame; sends the burst when it is full.
@@ -45,7 +56,9 @@ impl TxPort {
     #[inline]
     pub fn send<const N: usize>(&mut self, burst: &mut Burst<N>, shm: &Worker) {
         self.flush(shm);
-        transmit(&mut self.queue, burst, (self.packets, self.bytes), shm);
+        let counters = (self.packets, self.bytes);
+        // None of these is a super-packet.
+        transmit(&mut self.queue, burst, counters, shm);
     }
 
     /// Sends what was gathered.
@@ -53,8 +66,64 @@ impl TxPort {
     pub fn flush(&mut self, shm: &Worker) {
         if !self.gathered.is_empty() {
             let counters = (self.packets, self.bytes);
-            transmit(&mut self.queue, &mut self.gathered, counters, shm);
+            if self.segments {
+                transmit_supers(&mut self.queue, &mut self.gathered, counters, shm);
+            } else {
+                transmit(&mut self.queue, &mut self.gathered, counters, shm);
+            }
         }
+    }
+}
+
+/// As [`transmit`], where super-packets may be among the packets; each counts as its frames (F4, F8).
+#[inline(never)]
+fn transmit_supers<const N: usize>(
+    queue: &mut TxQueue,
+    burst: &mut Burst<N>,
+    (packets, octets): (Counter, Counter),
+    shm: &Worker,
+) {
+    let mut ready = 0;
+    loop {
+        ready = queue.prepare(burst).max(ready);
+        if ready >= burst.len() {
+            break;
+        }
+        // The driver cannot send this one; the others can go.
+        let mut refused: Burst<1> = burst.drain(ready..=ready).collect();
+        drop_unsent(&mut refused, shm);
+    }
+    let all = Load::of(burst);
+    queue.burst(burst);
+    let left = Load::of(burst);
+    if !burst.is_empty() {
+        drop_unsent(burst, shm);
+    }
+    shm.count(packets, all.frames - left.frames);
+    shm.count(octets, all.bytes - left.bytes);
+    shm.count(Counter::SuperSent, all.supers - left.supers);
+}
+
+fn drop_unsent<const N: usize>(burst: &mut Burst<N>, shm: &Worker) {
+    shm.count(Counter::TxQueueFull, Load::of(burst).frames);
+    Mbuf::free_bulk(burst);
+}
+
+/// What packets stand for.
+#[derive(Debug, Default)]
+struct Load {
+    frames: u64,
+    bytes: u64,
+    supers: u64,
+}
+
+impl Load {
+    fn of(mbufs: &[Mbuf]) -> Self {
+        mbufs.iter().fold(Self::default(), |sum, mbuf| Self {
+            frames: sum.frames + u64::from(mbuf.frames()),
+            bytes: sum.bytes + mbuf.frame_bytes(),
+            supers: sum.supers + u64::from(mbuf.is_super()),
+        })
     }
 }
 

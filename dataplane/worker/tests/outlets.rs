@@ -40,6 +40,7 @@ impl World {
             fragments: pool.clone(),
             host: to_host,
             host_bell: HostBell::new().unwrap(),
+            twins: Vec::new(),
         };
         Self {
             control,

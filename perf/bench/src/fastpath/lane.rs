@@ -222,12 +222,13 @@ impl LanePorts {
             let tx = tx.into_iter().enumerate();
             let out = Outlets {
                 tx: tx
-                    .map(|(port, queue)| TxPort::new(queue, is_access(port)))
+                    .map(|(port, queue)| TxPort::new(queue, is_access(port), false))
                     .collect(),
                 handover: Vec::new(),
                 fragments: pool.clone(),
                 host,
                 host_bell: HostBell::new()?,
+                twins: Vec::new(),
             };
             Ok((out, host_end))
         };

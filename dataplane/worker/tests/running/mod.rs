@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod frames;
+pub(crate) mod trains;
 
 use bng_config::Config;
 use bng_dataplane::capacities::capacities;

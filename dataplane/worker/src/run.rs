@@ -230,18 +230,23 @@ fn start_threads(
     let host_bell = HostBell::new().context("host path")?;
     let mut twins = Vec::new();
     let mut from_host: Vec<Vec<FromHost>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut twins_take = vec![Protocols::default(); ports.len()];
     let wanted = config.dataplane.ports.iter();
     for ((index, port), wanted) in (0u8..).zip(ports.iter_mut()).zip(wanted) {
         if has_twin(port) {
             let (put, take) = ring(eal, format!("host-in-{index}"), HOST_RING)?;
             let room = Arc::new(Room::default());
-            twins.push(Twin::create(
-                index,
-                port,
-                wanted.twin_offloads,
-                put,
-                Arc::clone(&room),
-            )?);
+            let offloads = wanted.twin_offloads;
+            let twin = Twin::create(index, port, offloads, put, Arc::clone(&room))?;
+            let supers = twin.supers();
+            if supers.tcp {
+                port.offloads = port.offloads.with(Offloads::TWIN);
+            }
+            // The kernel takes the checksums of a super-packet for verified (C17).
+            if config.dataplane.coalescing.verify_checksums {
+                twins_take[usize::from(index)] = supers;
+            }
+            twins.push(twin);
             from_host[usize::from(index) % workers].push(FromHost {
                 port: index,
                 ring: take,
@@ -255,7 +260,6 @@ fn start_threads(
         .map(|queues| deal(queues, workers))
         .collect();
     let offloads: Vec<_> = ports.iter().map(|port| port.offloads).collect();
-    let twins_take: Vec<_> = offloads.iter().map(|_| Protocols::default()).collect();
     let mut loops = Vec::new();
     let mut from_workers = Vec::new();
     for (index, ((handover, taken_over), from_host)) in

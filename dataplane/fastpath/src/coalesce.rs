@@ -128,8 +128,8 @@ enum Step {
     End(Slot, Counter),
     /// Let go of the next frame, which is none of any run.
     Pass(Counter),
-    /// Hold the next frame as one of this run.
-    Hold(Slot),
+    /// Hold so many frames as some of this run.
+    Hold(Slot, u8),
 }
 
 /// One for each frame, and one for each run that ends: those held before, and those that began.
@@ -209,40 +209,30 @@ impl<B: PacketBuf> Coalescer<B> {
             now_ns,
             ..
         } = self;
-        let mut steps_left = steps.iter();
-        for (at, (frame, verdict)) in frames.into_iter().zip(verdicts).enumerate() {
-            let seen = seen.get(at).unwrap_or(&Seen::NOTHING);
-            loop {
-                match steps_left.next() {
-                    Some(Step::End(slot, why)) => held.end(*slot, *why, tally, sink),
-                    Some(Step::Hold(slot)) => {
-                        held.take(*slot, (frame, *verdict, seen), *now_ns, tally, sink);
-                        break;
-                    }
-                    Some(Step::Pass(why)) => {
+        let mut frames = frames.into_iter().zip(verdicts);
+        let mut seen = seen.iter();
+        for step in steps.iter() {
+            match *step {
+                Step::End(slot, why) => held.end(slot, why, tally, sink),
+                Step::Hold(slot, count) => {
+                    let frames = frames.by_ref().take(count.into());
+                    held.take(slot, frames.zip(seen.by_ref()), *now_ns, tally, sink);
+                }
+                Step::Pass(why) => {
+                    seen.next();
+                    if let Some((frame, verdict)) = frames.next() {
                         // The owner will observe and count it.
                         if !matches!(verdict, Verdict::HandOver { .. }) {
-                            tally.add(*why, 1);
+                            tally.add(why, 1);
                         }
                         sink.one(frame, *verdict);
-                        break;
-                    }
-                    None => {
-                        debug_assert!(false, "a frame that was not observed");
-                        sink.one(frame, *verdict);
-                        break;
                     }
                 }
             }
         }
-        for step in steps_left {
-            debug_assert!(
-                matches!(step, Step::End(..)),
-                "an observed frame is missing"
-            );
-            if let Step::End(slot, why) = step {
-                held.end(*slot, *why, tally, sink);
-            }
+        for (frame, verdict) in frames {
+            debug_assert!(false, "a frame that was not observed");
+            sink.one(frame, *verdict);
         }
         steps.clear();
     }

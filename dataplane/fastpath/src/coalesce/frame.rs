@@ -68,6 +68,8 @@ pub(super) struct Varying {
     pub(super) payload: u16,
     /// IPv4 identification, else 0.
     pub(super) id: u16,
+    /// IPv4 header checksum, else 0.
+    pub(super) check: u16,
     /// TCP sequence number, else 0.
     pub(super) seq: u32,
     /// TCP flags, else 0.
@@ -75,6 +77,15 @@ pub(super) struct Varying {
 }
 
 impl Varying {
+    pub(super) const NOTHING: Self = Self {
+        len: 0,
+        payload: 0,
+        id: 0,
+        check: 0,
+        seq: 0,
+        flags: 0,
+    };
+
     /// FIN or PSH: it ends a run and starts none (E1, E2).
     #[inline(always)]
     pub(super) const fn is_last(&self) -> bool {
@@ -118,6 +129,7 @@ struct Carrier {
     /// The IPv4 flag that must be zero is.
     reserved_is_zero: bool,
     id: u16,
+    check: u16,
 }
 
 impl Reader {
@@ -240,6 +252,7 @@ impl Reader {
             exact: exact && total == bytes.len(),
             reserved_is_zero: frag & !FLAG_DF == 0,
             id: ip.id.get(),
+            check: ip.checksum.get(),
         };
         let l4 = bytes.get(IPV4_MIN_LEN..total.min(bytes.len()));
         self.upper(buf, &carrier, l4.unwrap_or(&[]), key)
@@ -272,6 +285,7 @@ impl Reader {
             exact: exact && length == rest.len(),
             reserved_is_zero: true,
             id: 0,
+            check: 0,
         };
         self.upper(buf, &carrier, payload.get(at..).unwrap_or(&[]), key)
     }
@@ -326,6 +340,7 @@ impl Reader {
             len: len as u32,
             payload: (len - payload) as u16,
             id: carrier.id,
+            check: carrier.check,
             seq,
             flags,
         };

@@ -61,8 +61,8 @@ struct Piece<B> {
 #[derive(Debug)]
 pub(super) struct Held<B> {
     pieces: Box<[Piece<B>; RUNS]>,
-    /// Frames in all pieces.
-    count: usize,
+    /// Pieces that have frames.
+    taken: usize,
 }
 
 impl<B> Held<B> {
@@ -75,50 +75,73 @@ impl<B> Held<B> {
         });
         Self {
             pieces: Box::new(pieces),
-            count: 0,
+            taken: 0,
         }
     }
 
     #[inline(always)]
     pub(super) const fn is_empty(&self) -> bool {
-        self.count == 0
+        self.taken == 0
     }
 
-    /// Takes a frame that starts or joins the run at `slot`.
+    /// Takes frames that start or join the run at `slot`.
     #[inline]
-    pub(super) fn take(
+    pub(super) fn take<'a>(
+        &mut self,
+        slot: Slot,
+        frames: impl Iterator<Item = ((B, &'a Verdict), &'a Seen)>,
+        arrived_ns: u64,
+        tally: &mut Tally,
+        sink: &mut impl Sink<B>,
+    ) {
+        let mut counted = 0;
+        for ((frame, verdict), seen) in frames {
+            let piece = &mut self.pieces[slot.index()];
+            if piece.frames.is_empty() || !is_same_way(piece.verdict, *verdict) {
+                let first = (frame, *verdict, seen);
+                counted += u32::from(self.begin(slot, first, arrived_ns, tally, sink));
+                continue;
+            }
+            counted += 1;
+            piece.run.last_segment = seen.payload;
+            piece.run.received_bytes += seen.len;
+            if seen.is_rising {
+                piece.run.ids = Ids::Rising;
+            }
+            piece.frames.push(frame);
+        }
+        tally.add(Counter::CoalesceFrames, counted);
+    }
+
+    /// Takes the first frame of a piece, or lets go of one that is not held; false if the frame is not counted here.
+    fn begin(
         &mut self,
         slot: Slot,
         (frame, verdict, seen): (B, Verdict, &Seen),
         arrived_ns: u64,
         tally: &mut Tally,
         sink: &mut impl Sink<B>,
-    ) {
-        let piece = &mut self.pieces[slot.index()];
-        if !piece.frames.is_empty() && piece.verdict == verdict {
-            piece.run.last_segment = seen.payload;
-            piece.run.received_bytes += seen.len;
-            if seen.is_rising {
-                piece.run.ids = Ids::Rising;
+    ) -> bool {
+        self.end(slot, Counter::EndVerdict, tally, sink);
+        match verdict {
+            Verdict::Forward { .. } | Verdict::Host { .. } => {
+                let piece = &mut self.pieces[slot.index()];
+                (piece.run, piece.verdict) = (seen.run(arrived_ns), verdict);
+                piece.frames.push(frame);
+                self.taken += 1;
+                true
             }
-        } else {
-            self.end(slot, Counter::EndVerdict, tally, sink);
-            match verdict {
-                Verdict::Forward { .. } | Verdict::Host { .. } => {}
-                // The owner will observe and count it.
-                Verdict::HandOver { .. } => return sink.one(frame, verdict),
-                Verdict::Fragment { .. } | Verdict::Punt(_) | Verdict::Drop(_) => {
-                    tally.add(Counter::CoalesceFrames, 1);
-                    tally.add(Counter::CoalesceSingle, 1);
-                    return sink.one(frame, verdict);
-                }
+            // The owner will observe and count it.
+            Verdict::HandOver { .. } => {
+                sink.one(frame, verdict);
+                false
             }
-            let piece = &mut self.pieces[slot.index()];
-            (piece.run, piece.verdict) = (seen.run(arrived_ns), verdict);
+            Verdict::Fragment { .. } | Verdict::Punt(_) | Verdict::Drop(_) => {
+                tally.add(Counter::CoalesceSingle, 1);
+                sink.one(frame, verdict);
+                true
+            }
         }
-        tally.add(Counter::CoalesceFrames, 1);
-        self.pieces[slot.index()].frames.push(frame);
-        self.count += 1;
     }
 
     /// Lets go of what is held of the run at `slot`.
@@ -140,7 +163,7 @@ impl<B> Held<B> {
             return;
         }
         tally.add(why, 1);
-        self.count -= count;
+        self.taken -= 1;
         if count == 1
             && let Some(frame) = frames.pop()
         {
@@ -152,5 +175,15 @@ impl<B> Held<B> {
             sink.run(run, *verdict, frames);
             frames.clear();
         }
+    }
+}
+
+/// Whether frames of both verdicts, the first of which is that of frames that are held, may leave together.
+#[inline(always)]
+fn is_same_way(held: Verdict, other: Verdict) -> bool {
+    match (held, other) {
+        (Verdict::Forward { port: a }, Verdict::Forward { port: b })
+        | (Verdict::Host { port: a }, Verdict::Host { port: b }) => a == b,
+        _ => false,
     }
 }

@@ -3,7 +3,6 @@
 use bng_shm::Counter;
 
 use super::frame::{Candidate, Pass, Reader, Scope, Varying};
-use super::held::Seen;
 use super::key::Key;
 use super::table::Slot;
 use super::{Coalescer, Hints, Protocols, Step};
@@ -32,13 +31,16 @@ impl<B: PacketBuf> Coalescer<B> {
         while let Some(slot) = self.overdue(now_ns) {
             self.end(slot, Counter::EndHold);
         }
+        self.last = self
+            .last
+            .filter(|slot| self.table.run(*slot).shape.is_session == reader.sessions);
         frames.iter().take(AHEAD).for_each(B::prefetch);
         for (at, frame) in (0u8..).zip(frames.iter().take(BURST)) {
             if let Some(next) = frames.get(usize::from(at) + AHEAD) {
                 next.prefetch();
             }
             if let Some(slot) = self.last
-                && let Some(varying) = self.table.run(slot).glance(&reader, frame)
+                && let Some(varying) = self.table.run(slot).expected(&reader, frame)
             {
                 self.join(slot, at, &varying);
             } else {
@@ -48,9 +50,14 @@ impl<B: PacketBuf> Coalescer<B> {
         &self.hints
     }
 
-    /// A frame that is not, at a glance, the next one of the run the last frame went to.
+    /// A frame that is not the one expected next by the run the last frame went to.
     #[inline(never)]
     fn observe_one(&mut self, reader: &Reader, at: u8, frame: &B) {
+        if let Some(slot) = self.last
+            && let Some(varying) = self.table.run(slot).glance(reader, frame)
+        {
+            return self.join(slot, at, &varying);
+        }
         let port = frame.port();
         let mut key = Key::EMPTY;
         let off = self.settings.ports_off.get(usize::from(port));
@@ -79,7 +86,7 @@ impl<B: PacketBuf> Coalescer<B> {
         match scope {
             Scope::None => {}
             Scope::Flow => {
-                if let Some(slot) = self.table.find(key) {
+                if let Some(slot) = self.table.find(key, key.bucket()) {
                     self.end(slot, Counter::EndFlow);
                 }
             }
@@ -104,7 +111,8 @@ impl<B: PacketBuf> Coalescer<B> {
 
     /// A candidate joins the run of its key, or ends it (M11) and is then one without a run.
     fn candidate(&mut self, key: &Key, at: u8, frame: &B, candidate: &Candidate) {
-        if let Some(slot) = self.table.find(key) {
+        let bucket = key.bucket();
+        if let Some(slot) = self.table.find(key, bucket) {
             match self
                 .table
                 .run(slot)
@@ -117,25 +125,25 @@ impl<B: PacketBuf> Coalescer<B> {
         if candidate.varying.is_last() {
             return self.push(Step::Pass(Counter::PassPush));
         }
-        self.start(key, at, frame, candidate);
+        self.start((key, bucket), at, frame, candidate);
     }
 
     /// E1. In a full table the oldest run makes room (X2).
     #[inline]
-    fn start(&mut self, key: &Key, at: u8, frame: &B, head: &Candidate) {
+    fn start(&mut self, (key, bucket): (&Key, u8), at: u8, frame: &B, head: &Candidate) {
         if self.table.is_full()
             && let Some(oldest) = self.table.oldest()
         {
             self.end(oldest, Counter::EndTableFull);
         }
-        let Some(slot) = self.table.insert(key) else {
+        let Some(slot) = self.table.insert(key, bucket) else {
             return self.push(Step::Pass(Counter::PassPort));
         };
         let run = self.table.run_mut(slot);
         run.start(frame.port(), head, frame.data(), self.settings.max_frames);
         (run.arrived_ns, run.first_seen) = (self.now_ns, (self.burst, at));
         self.last = Some(slot);
-        self.hold(slot, at, &head.varying);
+        self.hold(slot, at);
     }
 
     #[inline(always)]
@@ -151,7 +159,7 @@ impl<B: PacketBuf> Coalescer<B> {
             *like = first;
         }
         self.last = Some(slot);
-        self.hold(slot, at, varying);
+        self.hold(slot, at);
         if let Some(why) = ends {
             self.end(slot, why);
         }
@@ -159,19 +167,14 @@ impl<B: PacketBuf> Coalescer<B> {
 
     /// The frame at `at` is one of this run.
     #[inline(always)]
-    fn hold(&mut self, slot: Slot, at: u8, varying: &Varying) {
-        let run = self.table.run(slot);
+    fn hold(&mut self, slot: Slot, at: u8) {
         if let Some(seen) = self.seen.get_mut(usize::from(at)) {
-            *seen = Seen {
-                len: varying.len,
-                payload: varying.payload,
-                is_tcp: run.shape.is_tcp,
-                is_ipv6: run.shape.is_ipv6,
-                has_cwr: run.has_cwr,
-                is_rising: run.is_rising,
-            };
+            *seen = self.table.run(slot).seen;
         }
-        self.push(Step::Hold(slot));
+        match self.steps.last_mut() {
+            Some(Step::Hold(last, count)) if *last == slot => *count += 1,
+            _ => self.push(Step::Hold(slot, 1)),
+        }
     }
 
     /// Ends a run of the table; what is held of it goes out when the steps are taken.

@@ -1,15 +1,19 @@
 //! One run, and whether a frame joins it (sections 5 and 6 of the rules).
 //!
-//! A run keeps the headers of its head, and a mask of what must be the same in all its frames: everything but lengths,
-//! identification, checksums, sequence number, FIN and PSH. That is one comparison of words, without a look at what the
-//! fields are; only if it fails somebody asks which field it was, to count the reason.
+//! A run keeps the headers of the frame it expects next: one as large as the head, in sequence. Nearly always that is the frame
+//! that comes, and then all that is compared are words. If not, a mask says what must be the same in all its frames:
+//! everything but lengths, identification, checksums, sequence number, FIN and PSH. If that fails too somebody asks which field
+//! it was, to count the reason.
 
 use bng_shm::Counter;
 use bng_wire::ipv6::IPV6_LEN;
 use bng_wire::l4::tcp_flag::{CWR, FIN, PSH};
 use bng_wire::pppoe::PPP_LEN;
+use bng_wire::{TcpHdr, U16, UdpHdr};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::frame::{Candidate, MAX_HEADERS, Reader, Shape, Varying};
+use super::held::Seen;
 use super::key::Key;
 use crate::buffer::PacketBuf;
 
@@ -37,13 +41,14 @@ pub(super) struct Run {
     segment: u16,
     /// Bytes behind the EtherType of the merged packet so far.
     bytes: u32,
-    /// The next TCP sequence number.
-    seq: u32,
+    /// The frame that is expected next.
+    next: Varying,
     /// IPv4 identifications the next frame may have: the second frame decides (M3).
     ids: [u16; 2],
-    pub(super) is_rising: bool,
-    /// CWR is set in all frames (E5).
-    pub(super) has_cwr: bool,
+    /// How much the identification rises with each frame: 1 or 0, and at first a guess.
+    step: u16,
+    /// What is remembered of the last frame.
+    pub(super) seen: Seen,
     /// Total length, identification and header checksum of an IPv4 head, added modulo 65,535: with all else the same,
     /// it is the same in every packet with a right checksum.
     ipv4_sum: u32,
@@ -53,7 +58,12 @@ pub(super) struct Run {
     pub(super) first_seen: (u32, u8),
     /// Blocks the headers fill.
     blocks: u8,
-    head: Headers,
+    /// The headers of the frame that is expected next: those of the head, but for identification, header checksum and
+    /// sequence number. The TCP or UDP checksum is the head's.
+    headers: Headers,
+    /// Which bits of them the expected frame has.
+    exact: Headers,
+    /// Which bits of them all frames of the run have.
     same: Headers,
 }
 
@@ -73,15 +83,16 @@ impl Run {
         limit: 0,
         segment: 0,
         bytes: 0,
-        seq: 0,
+        next: Varying::NOTHING,
         ids: [0; 2],
-        is_rising: false,
-        has_cwr: false,
+        step: 0,
+        seen: Seen::NOTHING,
         ipv4_sum: 0,
         arrived_ns: 0,
         first_seen: (0, 0),
         blocks: 0,
-        head: [[0; BLOCK]; BLOCKS],
+        headers: [[0; BLOCK]; BLOCKS],
+        exact: [[0; BLOCK]; BLOCKS],
         same: [[0; BLOCK]; BLOCKS],
     };
 
@@ -89,7 +100,13 @@ impl Run {
     #[inline]
     pub(super) fn start(&mut self, port: u8, head: &Candidate, data: &[u8], max_frames: u16) {
         let Candidate { shape, varying } = head;
-        self.shape = *shape;
+        let headers = usize::from(shape.payload);
+        if self.shape != *shape {
+            self.shape = *shape;
+            self.blocks = headers.div_ceil(BLOCK) as u8;
+            self.set_mask(headers);
+        }
+        self.copy_headers(data);
         self.port = port;
         self.frames = 1;
         self.limit = match shape.is_tcp {
@@ -100,19 +117,36 @@ impl Run {
         let l3 = usize::from(shape.l3);
         let below = if shape.is_session { 8 } else { 0 };
         self.bytes = varying.len + below - u32::from(shape.l3);
-        self.seq = varying.seq.wrapping_add(varying.payload.into());
         self.ids = [varying.id, varying.id.wrapping_add(1)];
-        self.is_rising = false;
-        self.has_cwr = varying.flags & CWR != 0;
-        self.ipv4_sum = ipv4_sum(data, l3).unwrap_or(0);
-        let headers = usize::from(shape.payload);
-        self.blocks = headers.div_ceil(BLOCK) as u8;
-        copy_blocks(&mut self.head, self.blocks, data);
-        self.set_mask(headers);
+        self.step = u16::from(!shape.is_ipv6);
+        self.seen = Seen {
+            len: varying.len,
+            payload: varying.payload,
+            is_tcp: shape.is_tcp,
+            is_ipv6: shape.is_ipv6,
+            has_cwr: varying.flags & CWR != 0,
+            is_rising: false,
+        };
+        self.ipv4_sum = Lengths::at(data, l3).map_or(0, Lengths::ipv4_sum);
+        self.expect(varying);
     }
 
-    /// What must be the same in all frames of the run.
+    /// Keeps the headers, and what is behind them up to the end of their last block.
     #[inline]
+    fn copy_headers(&mut self, data: &[u8]) {
+        let count = usize::from(self.blocks);
+        let (blocks, _) = data.as_chunks::<BLOCK>();
+        if let (Some(blocks), Some(head)) = (blocks.get(..count), self.headers.get_mut(..count)) {
+            for (head, block) in head.iter_mut().zip(blocks) {
+                *head = *block;
+            }
+        } else {
+            copy_blocks(&mut self.headers, self.blocks, data);
+        }
+    }
+
+    /// What must be the same in all frames of the run. Most runs have the shape of the one before in the same slot.
+    #[cold]
     fn set_mask(&mut self, headers: usize) {
         let Shape {
             l3,
@@ -123,37 +157,29 @@ impl Run {
             ..
         } = self.shape;
         let (l3, l4) = (usize::from(l3), usize::from(l4));
-        if let Some(blocks) = self.same.get_mut(..usize::from(self.blocks)) {
-            let bytes = blocks.as_flattened_mut();
+        let clear = |mask: &mut Headers, at: usize| {
+            if let Some(field) = mask.as_flattened_mut().get_mut(at..at + 2) {
+                field.fill(0);
+            }
+        };
+        self.exact = [[0; BLOCK]; BLOCKS];
+        if let Some(bytes) = self.exact.as_flattened_mut().get_mut(..headers) {
             bytes.fill(0xff);
-            if let Some(beyond) = bytes.get_mut(headers..) {
-                beyond.fill(0);
-            }
-            let mut may_differ = |at: usize| {
-                if let Some(field) = bytes.get_mut(at..at + 2) {
-                    field.fill(0);
-                }
-            };
-            if is_session {
-                may_differ(l3 - PPP_LEN - 2);
-            }
-            if is_ipv6 {
-                may_differ(l3 + 4);
-            } else {
-                may_differ(l3 + 2);
-                may_differ(l3 + 4);
-                may_differ(l3 + 10);
-            }
-            if is_tcp {
-                may_differ(l4 + 4);
-                may_differ(l4 + 6);
-                may_differ(l4 + 16);
-                if let Some(flags) = bytes.get_mut(l4 + 13) {
-                    *flags = !(FIN | PSH);
-                }
-            } else {
-                may_differ(l4 + 4);
-                may_differ(l4 + 6);
+        }
+        clear(&mut self.exact, l4 + if is_tcp { 16 } else { 6 });
+        self.same = self.exact;
+        if is_session {
+            clear(&mut self.same, l3 - PPP_LEN - 2);
+        }
+        let lengths: &[usize] = if is_ipv6 { &[4] } else { &[2, 4, 10] };
+        for at in lengths {
+            clear(&mut self.same, l3 + at);
+        }
+        clear(&mut self.same, l4 + 4);
+        if is_tcp {
+            clear(&mut self.same, l4 + 6);
+            if let Some(flags) = self.same.as_flattened_mut().get_mut(l4 + 13) {
+                *flags = !(FIN | PSH);
             }
         }
     }
@@ -164,38 +190,41 @@ impl Run {
     fn difference(&self, data: &[u8]) -> Option<usize> {
         let mut headers = [[0; BLOCK]; BLOCKS];
         copy_blocks(&mut headers, self.blocks, data);
-        let rows = headers.as_flattened().iter().zip(self.head.as_flattened());
+        let rows = headers
+            .as_flattened()
+            .iter()
+            .zip(self.headers.as_flattened());
         let mut rows = rows
             .zip(self.same.as_flattened())
             .take(usize::from(self.blocks) * BLOCK);
         rows.position(|((byte, head), same)| (byte ^ head) & same != 0)
     }
 
-    /// As `difference(data) == None`, for a frame that is at least as long as the blocks.
+    /// Whether a frame, which is at least as long as the blocks, has the headers but for what a mask leaves out.
     #[inline(always)]
-    fn is_same(&self, data: &[u8]) -> bool {
+    fn has_headers(&self, data: &[u8], mask: &Headers) -> bool {
         let count = usize::from(self.blocks);
         let (blocks, _) = data.as_chunks::<BLOCK>();
-        let (Some(blocks), Some(head), Some(same)) = (
+        let (Some(blocks), Some(headers), Some(mask)) = (
             blocks.get(..count),
-            self.head.get(..count),
-            self.same.get(..count),
+            self.headers.get(..count),
+            mask.get(..count),
         ) else {
             return false;
         };
-        let mut differs = [0; BLOCK];
-        for ((block, head), same) in blocks.iter().zip(head).zip(same) {
-            for (((differs, byte), head), same) in differs.iter_mut().zip(block).zip(head).zip(same)
-            {
-                *differs |= (byte ^ head) & same;
+        let mut blocks = blocks.iter().zip(headers).zip(mask);
+        blocks.all(|((block, headers), mask)| {
+            let mut differences = 0;
+            for ((block, headers), mask) in words(block).zip(words(headers)).zip(words(mask)) {
+                differences |= (block ^ headers) & mask;
             }
-        }
-        differs == [0; BLOCK]
+            differences == 0
+        })
     }
 
     /// Why a candidate of the run's flow does not join it, if so (M2 to M10).
     pub(super) fn refuses(&self, varying: &Varying, data: &[u8]) -> Option<Counter> {
-        if !self.is_same(data)
+        if !self.has_headers(data, &self.same)
             && let Some(at) = self.difference(data)
         {
             return Some(self.reason_at(at));
@@ -227,13 +256,27 @@ impl Run {
         if varying.payload > self.segment {
             return Some(Counter::EndLarger);
         }
-        if varying.seq != self.seq && self.shape.is_tcp {
+        if varying.seq != self.next.seq && self.shape.is_tcp {
             return Some(Counter::EndSequence);
         }
         if self.frames >= self.limit || self.bytes + u32::from(varying.payload) > MAX_BYTES {
             return Some(Counter::EndSize);
         }
         None
+    }
+
+    /// What differs in a frame if it is the one that is expected, and a candidate. It is of the same kind, session frame or plain.
+    #[inline(always)]
+    pub(super) fn expected<B: PacketBuf>(&self, reader: &Reader, buf: &B) -> Option<Varying> {
+        let data = buf.data();
+        let is_next = data.len() == self.next.len as usize
+            && buf.port() == self.port
+            && self.bytes + u32::from(self.next.payload) <= MAX_BYTES
+            && buf.is_contiguous()
+            && self.has_headers(data, &self.exact)
+            && (self.shape.is_tcp || has_udp_checksum(data, self.shape.l4))
+            && reader.is_right(buf, &self.shape);
+        is_next.then_some(self.next)
     }
 
     /// What differs in a frame that is a candidate and joins the run, if it is seen at a glance; if not, it may join as well.
@@ -251,34 +294,36 @@ impl Run {
         if buf.port() != self.port
             || is_session != reader.sessions
             || !buf.is_contiguous()
-            || !self.is_same(data)
+            || !self.has_headers(data, &self.same)
         {
             return None;
         }
         // The same shape; are the lengths as they must be?
         let (l3, l4, len) = (usize::from(l3), usize::from(l4), data.len());
+        let lengths = Lengths::at(data, l3)?;
         let packet = len - l3;
-        let mut defects = 0;
-        if is_session {
-            defects |= word(data, l3 - PPP_LEN - 2)? ^ (packet + PPP_LEN);
-        }
-        let id = if is_ipv6 {
-            defects |= word(data, l3 + 4)? ^ (packet - IPV6_LEN);
-            0
+        let mut defects = if is_session {
+            usize::from(lengths.pppoe.get()) ^ (packet + PPP_LEN)
         } else {
-            defects |= word(data, l3 + 2)? ^ packet;
+            0
+        };
+        let (id, check) = if is_ipv6 {
+            defects |= usize::from(lengths.id.get()) ^ (packet - IPV6_LEN);
+            (0, 0)
+        } else {
+            defects |= usize::from(lengths.total.get()) ^ packet;
             // Right, and not the other way to write zero (C9).
-            let right = ipv4_sum(data, l3)? == self.ipv4_sum;
-            defects |= usize::from(!right | (word(data, l3 + 10)? == 0xffff));
-            word(data, l3 + 4)? as u16
+            let wrong = lengths.ipv4_sum() != self.ipv4_sum;
+            defects |= usize::from(wrong | (lengths.check == U16::new(u16::MAX)));
+            (lengths.id.get(), lengths.check.get())
         };
         let (seq, flags) = if is_tcp {
-            let high = word(data, l4 + 4)? as u32;
-            let seq = high << 16 | word(data, l4 + 6)? as u32;
-            (seq, *data.get(l4 + 13)?)
+            let (tcp, _) = TcpHdr::ref_from_prefix(data.get(l4..)?).ok()?;
+            (tcp.seq.get(), tcp.flags())
         } else {
-            defects |= word(data, l4 + 4)? ^ (len - l4);
-            defects |= usize::from(word(data, l4 + 6)? == 0);
+            let (udp, _) = UdpHdr::ref_from_prefix(data.get(l4..)?).ok()?;
+            defects |= usize::from(udp.length.get()) ^ (len - l4);
+            defects |= usize::from(udp.checksum == U16::ZERO);
             (0, 0)
         };
         let payload = len.checked_sub(usize::from(payload))?;
@@ -286,6 +331,7 @@ impl Run {
             len: len as u32,
             payload: payload as u16,
             id,
+            check,
             seq,
             flags,
         };
@@ -297,22 +343,64 @@ impl Run {
     #[inline(always)]
     pub(super) fn join(&mut self, varying: &Varying) -> Option<Counter> {
         if self.frames == 1 {
-            self.is_rising = varying.id != self.ids[0];
+            self.step = u16::from(varying.id != self.ids[0]);
+            self.seen.is_rising = self.step != 0;
         }
         self.frames += 1;
         self.bytes += u32::from(varying.payload);
-        self.seq = varying.seq.wrapping_add(varying.payload.into());
-        self.ids = [varying.id.wrapping_add(u16::from(self.is_rising)); 2];
+        (self.seen.len, self.seen.payload) = (varying.len, varying.payload);
         if varying.payload < self.segment {
-            Some(Counter::EndShort)
-        } else if varying.is_last() {
-            Some(Counter::EndPush)
-        } else if self.frames == self.limit || self.bytes == MAX_BYTES {
-            Some(Counter::EndSize)
-        } else {
-            None
+            return Some(Counter::EndShort);
+        }
+        if varying.is_last() {
+            return Some(Counter::EndPush);
+        }
+        if self.frames == self.limit || self.bytes == MAX_BYTES {
+            return Some(Counter::EndSize);
+        }
+        self.expect(varying);
+        self.ids = [self.next.id; 2];
+        None
+    }
+
+    /// Expects the frame after this one, which is as large as the head.
+    #[inline(always)]
+    fn expect(&mut self, after: &Varying) {
+        let headers = self.headers.as_flattened_mut();
+        let mut put = |at: usize, field: &[u8]| {
+            if let Some(place) = headers.get_mut(at..at + field.len()) {
+                place.copy_from_slice(field);
+            }
+        };
+        self.next = *after;
+        if self.step != 0 {
+            self.next.id = after.id.wrapping_add(1);
+            // One more in the sum is one less in its complement, whose zero is never written as all ones; 2^16 is 1 in this
+            // arithmetic, so nothing changes when the identification goes back to 0 (RFC 1071).
+            self.next.check = match (self.next.id, after.check) {
+                (0, check) => check,
+                (_, 0) => 0xfffe,
+                (_, check) => check - 1,
+            };
+        }
+        let l3 = usize::from(self.shape.l3);
+        if !self.shape.is_ipv6 {
+            put(l3 + 4, &self.next.id.to_be_bytes());
+            put(l3 + 10, &self.next.check.to_be_bytes());
+        }
+        if self.shape.is_tcp {
+            self.next.seq = after.seq.wrapping_add(after.payload.into());
+            let l4 = usize::from(self.shape.l4);
+            put(l4 + 4, &self.next.seq.to_be_bytes());
         }
     }
+}
+
+/// Whether the UDP header at `l4` has a checksum (C16).
+#[inline(always)]
+fn has_udp_checksum(data: &[u8], l4: u16) -> bool {
+    let header = data.get(usize::from(l4)..).map(UdpHdr::ref_from_prefix);
+    matches!(header, Some(Ok((udp, _))) if udp.checksum != U16::ZERO)
 }
 
 /// Copies the first blocks of a frame, which is as long as they are or ends in the last one.
@@ -328,16 +416,49 @@ fn copy_blocks(to: &mut Headers, count: u8, data: &[u8]) {
     }
 }
 
-/// The 16-bit field at `at`.
+/// A block as words.
 #[inline(always)]
-fn word(data: &[u8], at: usize) -> Option<usize> {
-    let field: &[u8; 2] = data.get(at..)?.first_chunk()?;
-    Some(u16::from_be_bytes(*field).into())
+fn words(block: &[u8; BLOCK]) -> impl Iterator<Item = u64> {
+    let (words, _) = block.as_chunks();
+    words.iter().map(|word| u64::from_ne_bytes(*word))
 }
 
-/// Total length, identification and checksum of the IPv4 header at `l3`, modulo 65,535.
-#[inline(always)]
-fn ipv4_sum(data: &[u8], l3: usize) -> Option<u32> {
-    let sum = word(data, l3 + 2)? + word(data, l3 + 4)? + word(data, l3 + 10)?;
-    Some(sum as u32 % 0xffff)
+/// The lengths of a packet and its PPPoE header, four bytes from before the IP header on.
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Lengths {
+    /// With a session.
+    pppoe: U16,
+    _protocol: U16,
+    _version_tos: U16,
+    /// IPv4.
+    total: U16,
+    /// IPv4; the payload length of IPv6 is at the same place.
+    id: U16,
+    _frag: U16,
+    _ttl_protocol: U16,
+    /// IPv4.
+    check: U16,
+}
+
+impl Lengths {
+    /// Those of the packet at `l3`.
+    #[inline(always)]
+    fn at(data: &[u8], l3: usize) -> Option<&Self> {
+        let bytes = data.get(l3.checked_sub(4)?..)?;
+        Self::ref_from_prefix(bytes)
+            .ok()
+            .map(|(lengths, _)| lengths)
+    }
+
+    /// Total length, identification and header checksum of IPv4, modulo 65,535.
+    #[inline(always)]
+    fn ipv4_sum(&self) -> u32 {
+        let fields = [self.total, self.id, self.check];
+        fields
+            .map(|field| u32::from(field.get()))
+            .iter()
+            .sum::<u32>()
+            % 0xffff
+    }
 }

@@ -92,10 +92,10 @@ impl Table {
         slot(self.links[than.index()].newer)
     }
 
-    /// The run of a key.
+    /// The run of a key, which belongs into this bucket.
     #[inline]
-    pub(super) fn find(&self, key: &Key) -> Option<Slot> {
-        let mut at = *self.buckets.get(usize::from(key.bucket()))?;
+    pub(super) fn find(&self, key: &Key, bucket: u8) -> Option<Slot> {
+        let mut at = *self.buckets.get(usize::from(bucket))?;
         while let Some(slot) = slot(at) {
             if self.runs[slot.index()].key == *key {
                 return Some(slot);
@@ -107,11 +107,10 @@ impl Table {
 
     /// A free run, now the newest, for a key that has none. Nothing if all are taken.
     #[inline]
-    pub(super) fn insert(&mut self, key: &Key) -> Option<Slot> {
+    pub(super) fn insert(&mut self, key: &Key, bucket: u8) -> Option<Slot> {
         let slot = slot(self.free.trailing_zeros() as u8)?;
         self.free &= self.free - 1;
         self.runs[slot.index()].key = *key;
-        let bucket = key.bucket();
         let links = &mut self.links[slot.index()];
         (links.older, links.newer, links.bucket) = (self.newest, NONE, bucket);
         if let Some(first) = self.buckets.get_mut(usize::from(bucket)) {

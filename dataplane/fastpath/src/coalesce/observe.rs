@@ -40,9 +40,10 @@ impl<B: PacketBuf> Coalescer<B> {
                 next.prefetch();
             }
             if let Some(slot) = self.last
-                && let Some(varying) = self.table.run(slot).expected(&reader, frame)
+                && self.table.run(slot).expects(&reader, frame)
             {
-                self.join(slot, at, &varying);
+                let ends = self.table.run_mut(slot).join_expected();
+                self.joined(slot, at, false, ends);
             } else {
                 self.observe_one(&reader, at, frame);
             }
@@ -146,16 +147,20 @@ impl<B: PacketBuf> Coalescer<B> {
         self.hold(slot, at);
     }
 
-    #[inline(always)]
+    #[inline]
     fn join(&mut self, slot: Slot, at: u8, varying: &Varying) {
+        let ends = self.table.run_mut(slot).join(varying);
+        self.joined(slot, at, varying.is_fin(), ends);
+    }
+
+    /// The frame at `at` has joined a run, which may end with it.
+    #[inline(always)]
+    fn joined(&mut self, slot: Slot, at: u8, is_fin: bool, ends: Option<Counter>) {
         let run = self.table.run_mut(slot);
-        let ends = run.join(varying);
         let (burst, first) = run.first_seen;
         if burst != self.burst {
             run.first_seen = (self.burst, at);
-        } else if !varying.is_fin()
-            && let Some(like) = self.hints.like.get_mut(usize::from(at))
-        {
+        } else if !is_fin && let Some(like) = self.hints.like.get_mut(usize::from(at)) {
             *like = first;
         }
         self.last = Some(slot);

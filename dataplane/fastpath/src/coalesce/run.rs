@@ -43,8 +43,6 @@ pub(super) struct Run {
     bytes: u32,
     /// The frame that is expected next.
     next: Varying,
-    /// IPv4 identifications the next frame may have: the second frame decides (M3).
-    ids: [u16; 2],
     /// How much the identification rises with each frame: 1 or 0, and at first a guess.
     step: u16,
     /// What is remembered of the last frame.
@@ -84,7 +82,6 @@ impl Run {
         segment: 0,
         bytes: 0,
         next: Varying::NOTHING,
-        ids: [0; 2],
         step: 0,
         seen: Seen::NOTHING,
         ipv4_sum: 0,
@@ -117,7 +114,6 @@ impl Run {
         let l3 = usize::from(shape.l3);
         let below = if shape.is_session { 8 } else { 0 };
         self.bytes = varying.len + below - u32::from(shape.l3);
-        self.ids = [varying.id, varying.id.wrapping_add(1)];
         self.step = u16::from(!shape.is_ipv6);
         self.seen = Seen {
             len: varying.len,
@@ -125,10 +121,11 @@ impl Run {
             is_tcp: shape.is_tcp,
             is_ipv6: shape.is_ipv6,
             has_cwr: varying.flags & CWR != 0,
-            is_rising: false,
+            is_rising: !shape.is_ipv6,
         };
         self.ipv4_sum = Lengths::at(data, l3).map_or(0, Lengths::ipv4_sum);
-        self.expect(varying);
+        self.next = *varying;
+        self.expect();
     }
 
     /// Keeps the headers, and what is behind them up to the end of their last block.
@@ -250,7 +247,12 @@ impl Run {
     /// The conditions on what may differ.
     #[inline(always)]
     fn refuses_varying(&self, varying: &Varying) -> Option<Counter> {
-        if !self.ids.contains(&varying.id) && !self.shape.is_ipv6 {
+        // The second frame may also have the head's (M3).
+        let other = match self.frames {
+            1 => self.next.id.wrapping_sub(self.step),
+            _ => self.next.id,
+        };
+        if varying.id != self.next.id && varying.id != other {
             return Some(Counter::EndIpId);
         }
         if varying.payload > self.segment {
@@ -265,18 +267,17 @@ impl Run {
         None
     }
 
-    /// What differs in a frame if it is the one that is expected, and a candidate. It is of the same kind, session frame or plain.
+    /// Whether a frame is the one that is expected, and a candidate. It is of the same kind, session frame or plain.
     #[inline(always)]
-    pub(super) fn expected<B: PacketBuf>(&self, reader: &Reader, buf: &B) -> Option<Varying> {
+    pub(super) fn expects<B: PacketBuf>(&self, reader: &Reader, buf: &B) -> bool {
         let data = buf.data();
-        let is_next = data.len() == self.next.len as usize
+        data.len() == self.next.len as usize
             && buf.port() == self.port
             && self.bytes + u32::from(self.next.payload) <= MAX_BYTES
             && buf.is_contiguous()
             && self.has_headers(data, &self.exact)
             && (self.shape.is_tcp || has_udp_checksum(data, self.shape.l4))
-            && reader.is_right(buf, &self.shape);
-        is_next.then_some(self.next)
+            && reader.is_right(buf, &self.shape)
     }
 
     /// What differs in a frame that is a candidate and joins the run, if it is seen at a glance; if not, it may join as well.
@@ -340,58 +341,69 @@ impl Run {
     }
 
     /// Takes a frame that joins. Why the run ends with it, if so (E2).
-    #[inline(always)]
+    #[inline]
     pub(super) fn join(&mut self, varying: &Varying) -> Option<Counter> {
-        if self.frames == 1 {
-            self.step = u16::from(varying.id != self.ids[0]);
-            self.seen.is_rising = self.step != 0;
+        if self.frames == 1 && varying.id != self.next.id {
+            (self.step, self.seen.is_rising) = (0, false);
         }
-        self.frames += 1;
-        self.bytes += u32::from(varying.payload);
         (self.seen.len, self.seen.payload) = (varying.len, varying.payload);
+        self.next = *varying;
+        let ends = self.join_expected();
         if varying.payload < self.segment {
-            return Some(Counter::EndShort);
+            Some(Counter::EndShort)
+        } else if varying.is_last() {
+            Some(Counter::EndPush)
+        } else {
+            ends
         }
-        if varying.is_last() {
-            return Some(Counter::EndPush);
-        }
+    }
+
+    /// As [`Self::join`], for the frame that is expected.
+    #[inline(always)]
+    pub(super) fn join_expected(&mut self) -> Option<Counter> {
+        self.frames += 1;
+        self.bytes += u32::from(self.next.payload);
         if self.frames == self.limit || self.bytes == MAX_BYTES {
             return Some(Counter::EndSize);
         }
-        self.expect(varying);
-        self.ids = [self.next.id; 2];
+        self.expect();
         None
     }
 
-    /// Expects the frame after this one, which is as large as the head.
+    /// Goes from the last frame to the one expected after it, which is as large as the head.
     #[inline(always)]
-    fn expect(&mut self, after: &Varying) {
-        let headers = self.headers.as_flattened_mut();
+    fn expect(&mut self) {
+        let Self {
+            next,
+            shape,
+            headers,
+            step,
+            ..
+        } = self;
+        let headers = headers.as_flattened_mut();
         let mut put = |at: usize, field: &[u8]| {
             if let Some(place) = headers.get_mut(at..at + field.len()) {
                 place.copy_from_slice(field);
             }
         };
-        self.next = *after;
-        if self.step != 0 {
-            self.next.id = after.id.wrapping_add(1);
-            // One more in the sum is one less in its complement, whose zero is never written as all ones; 2^16 is 1 in this
-            // arithmetic, so nothing changes when the identification goes back to 0 (RFC 1071).
-            self.next.check = match (self.next.id, after.check) {
-                (0, check) => check,
-                (_, 0) => 0xfffe,
-                (_, check) => check - 1,
-            };
+        if !shape.is_ipv6 {
+            if *step != 0 {
+                // One more in the sum is one less in its complement, whose zero is never written as all ones; 2^16 is 1 in
+                // this arithmetic, so nothing changes when the identification goes back to 0 (RFC 1071).
+                next.check = match (next.id, next.check) {
+                    (u16::MAX, check) => check,
+                    (_, 0) => 0xfffe,
+                    (_, check) => check - 1,
+                };
+                next.id = next.id.wrapping_add(1);
+            }
+            let l3 = usize::from(shape.l3);
+            put(l3 + 4, &next.id.to_be_bytes());
+            put(l3 + 10, &next.check.to_be_bytes());
         }
-        let l3 = usize::from(self.shape.l3);
-        if !self.shape.is_ipv6 {
-            put(l3 + 4, &self.next.id.to_be_bytes());
-            put(l3 + 10, &self.next.check.to_be_bytes());
-        }
-        if self.shape.is_tcp {
-            self.next.seq = after.seq.wrapping_add(after.payload.into());
-            let l4 = usize::from(self.shape.l4);
-            put(l4 + 4, &self.next.seq.to_be_bytes());
+        if shape.is_tcp {
+            next.seq = next.seq.wrapping_add(next.payload.into());
+            put(usize::from(shape.l4) + 4, &next.seq.to_be_bytes());
         }
     }
 }

@@ -6,7 +6,7 @@ const FIRST: usize = Counter::CoalesceFrames.index();
 const COUNTS: usize = Counter::EndVerdict.index() + 1 - FIRST;
 
 /// Counters of the groups Coalesce, CoalescePass and CoalesceEnd, which are next to each other.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Tally {
     counts: [u32; COUNTS],
     /// One bit for each count that is not zero.

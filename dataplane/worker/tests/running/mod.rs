@@ -18,7 +18,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -119,6 +119,11 @@ impl Tap {
         assert_eq!(self.0.send(frame).unwrap(), frame.len());
     }
 
+    /// The length of the next frame out of the process, which is put into `frame`; `None` when there is none.
+    pub(crate) fn take(&self, frame: &mut [u8]) -> Option<usize> {
+        self.0.recv(frame).ok()
+    }
+
     /// The next frame out of the process, or `None` when there is none for `limit`.
     pub(crate) fn receive_within(&self, limit: Duration) -> Option<Vec<u8>> {
         let end = Instant::now() + limit;
@@ -141,6 +146,12 @@ impl Tap {
     pub(crate) fn receive(&self) -> Vec<u8> {
         self.receive_within(Duration::from_secs(5))
             .expect("a frame")
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -10,6 +10,8 @@
 mod bell;
 mod kernel_packets;
 mod ring;
+#[cfg(test)]
+mod tests;
 mod twin;
 mod virtio;
 

@@ -15,7 +15,7 @@ const LONGEST: usize = 65_535 + 40 + 22;
 
 /// The packet of one twin that is being cut into frames, or none.
 pub(super) struct KernelPackets {
-    buffer: Box<[u8]>,
+    pub(super) buffer: Box<[u8]>,
     current: Option<Current>,
 }
 
@@ -59,7 +59,7 @@ impl KernelPackets {
     }
 
     /// Takes `len` bytes of the buffer for what they are.
-    fn accept(&mut self, len: usize, longest: usize) -> Received {
+    pub(super) fn accept(&mut self, len: usize, longest: usize) -> Received {
         let Some((header, rest)) = self.buffer.split_first_chunk_mut::<VIRTIO_LEN>() else {
             return Received::Invalid;
         };

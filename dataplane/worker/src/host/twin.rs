@@ -35,7 +35,7 @@ pub struct Twin {
 /// What a twin with offloads does besides.
 pub(super) struct Offloads {
     /// Whether the kernel takes and sends super-packets of UDP.
-    udp: bool,
+    pub(super) udp: bool,
     /// What comes from it.
     pub(super) packets: KernelPackets,
 }
@@ -86,6 +86,17 @@ fn advice(source: &io::Error) -> &'static str {
     }
 }
 
+/// A TAP device that is up. With `offloads`, every packet has a virtio header.
+pub(super) fn tap(name: &str, mac: [u8; 6], mtu: u16, offloads: bool) -> io::Result<SyncDevice> {
+    DeviceBuilder::new()
+        .name(name)
+        .layer(Layer::L2)
+        .mac_addr(mac)
+        .mtu(mtu)
+        .offload(offloads)
+        .build_sync()
+}
+
 impl Twin {
     /// Makes the TAP device named after the port, with the port's MAC address and MTU, and brings it up. `offloads`: with
     /// virtio headers, if the kernel has them; what it has not is logged and done without.
@@ -104,15 +115,7 @@ impl Twin {
             advice: advice(&source),
             source,
         };
-        let build = |offloads: bool| {
-            DeviceBuilder::new()
-                .name(port.name.as_str())
-                .layer(Layer::L2)
-                .mac_addr(port.mac)
-                .mtu(port.mtu)
-                .offload(offloads)
-                .build_sync()
-        };
+        let build = |offloads| tap(&port.name, port.mac, port.mtu, offloads);
         let device = match build(offloads) {
             Err(error) if offloads => {
                 // If it was something else, it is again.
@@ -126,11 +129,9 @@ impl Twin {
             other => other.map_err(failed)?,
         };
         device.set_nonblocking(true).map_err(failed)?;
-        let offloads = device.tcp_gso().then(|| Offloads {
-            udp: device.udp_gso(),
-            packets: KernelPackets::new(),
-        });
-        if let Some(offloads) = &offloads {
+        port.twin_ifindex = device.if_index().map_err(failed)?;
+        let twin = Self::over(index, &port.name, device, out, room);
+        if let Some(offloads) = &twin.offloads {
             tracing::info!(
                 "TAP twin of port {}: super-packets of TCP{}",
                 port.name,
@@ -141,16 +142,30 @@ impl Twin {
                 }
             );
         }
-        port.twin_ifindex = device.if_index().map_err(failed)?;
-        Ok(Self {
+        Ok(twin)
+    }
+
+    /// The twin that is this device.
+    pub(super) fn over(
+        index: u8,
+        name: &str,
+        device: SyncDevice,
+        out: Producer,
+        room: Arc<Room>,
+    ) -> Self {
+        let offloads = device.tcp_gso().then(|| Offloads {
+            udp: device.udp_gso(),
+            packets: KernelPackets::new(),
+        });
+        Self {
             port: index,
-            name: port.name.clone(),
+            name: name.to_owned(),
             device,
             out,
             room,
             offloads,
             scratch: Vec::new(),
-        })
+        }
     }
 
     /// Of which protocols the kernel takes super-packets in one piece. It gets others as frames.

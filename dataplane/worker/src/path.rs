@@ -24,7 +24,7 @@ pub struct Path {
     /// Frames of control.
     pub injector: Injector,
     /// None if nothing is coalesced.
-    coalescer: Option<Coalescer<Frame>>,
+    pub coalescer: Option<Coalescer<Frame>>,
     /// CLOCK_MONOTONIC nanoseconds of the poll.
     now_ns: u64,
 }

@@ -1,4 +1,4 @@
-//! Every packet once: what came out must be what RFC 2516, RFC 791, RFC 768 and NAT44 ask for.
+//! Every packet once: what came out must be what RFC 2516, RFC 791, RFC 768, RFC 9293 and NAT44 ask for.
 //!
 //! Written for this alone, octet by octet, and without the parsers and checksum functions the fast path uses: a fault
 //! that both share would not be seen.
@@ -7,7 +7,9 @@ use std::net::Ipv4Addr;
 
 use thiserror::Error;
 
-use super::flows::{CORE_MAC, Flow, HEADERS, NEXT_HOP_MAC, TTL, access_mac, payload_byte};
+use super::flows::{
+    ACKNOWLEDGES, CORE_MAC, Content, Flow, NEXT_HOP_MAC, TTL, WINDOW, access_mac, payload_byte,
+};
 
 /// What is wrong with a frame.
 #[derive(Debug, PartialEq, Eq, Error)]
@@ -87,8 +89,26 @@ fn ones_sum(parts: &[&[u8]]) -> u16 {
 /// Address and port.
 type Endpoint = (Ipv4Addr, u16);
 
+/// What a packet must be.
+#[derive(Clone, Copy)]
+pub(super) struct Expected<'a> {
+    /// Of this flow.
+    pub(super) flow: &'a Flow,
+    pub(super) content: Content,
+    pub(super) ip_bytes: usize,
+}
+
 /// Source and destination of a packet whose checksums, length, TTL and payload are right.
-fn datagram(packet: &[u8], flow: &Flow, ip_bytes: usize) -> Result<[Endpoint; 2], Wrong> {
+fn packet(packet: &[u8], expected: Expected<'_>) -> Result<[Endpoint; 2], Wrong> {
+    let Expected {
+        flow,
+        content,
+        ip_bytes,
+    } = expected;
+    let (protocol, at) = match content {
+        Content::Datagram => (17, 0),
+        Content::Segment(at) => (6, at),
+    };
     let mut rest = Octets(packet);
     let header = rest.take(20)?;
     let segment = rest.take(ip_bytes - 20)?;
@@ -97,37 +117,57 @@ fn datagram(packet: &[u8], flow: &Flow, ip_bytes: usize) -> Result<[Endpoint; 2]
     ip.expect(1, "version and header length", 0x45)?;
     ip.expect(1, "type of service", 0)?;
     ip.expect(2, "total length", ip_bytes as u64)?;
-    ip.expect(2, "identification", flow.port.into())?;
+    let id = (u64::from(flow.port) + u64::from(at)) & 0xffff;
+    ip.expect(2, "identification", id)?;
     ip.expect(2, "flags and fragment offset", 0x4000)?;
     ip.expect(1, "TTL", u64::from(TTL) - 1)?;
-    ip.expect(1, "protocol", 17)?;
+    ip.expect(1, "protocol", protocol)?;
     ip.take(2)?;
     let addresses = ip.0;
     let src = Ipv4Addr::from_bits(ip.number(4)? as u32);
     let dst = Ipv4Addr::from_bits(ip.number(4)? as u32);
 
-    let pseudo = [0, 17, (segment.len() >> 8) as u8, segment.len() as u8];
+    let length = segment.len();
+    let pseudo = [0, protocol as u8, (length >> 8) as u8, length as u8];
     let sum = ones_sum(&[addresses, &pseudo, segment]);
-    equal("UDP sum", sum.into(), 0xffff)?;
-    let mut udp = Octets(segment);
-    let src_port = udp.number(2)? as u16;
-    let dst_port = udp.number(2)? as u16;
-    udp.expect(2, "UDP length", segment.len() as u64)?;
-    // 0 says that there is none.
-    if udp.number(2)? == 0 {
-        return Err(Wrong::NoChecksum);
-    }
-    equal(
-        "payload length",
-        udp.0.len() as u64,
-        (ip_bytes - HEADERS) as u64,
-    )?;
-    for (at, octet) in udp.0.iter().enumerate() {
+    equal("UDP or TCP sum", sum.into(), 0xffff)?;
+    let mut rest = Octets(segment);
+    let src_port = rest.number(2)? as u16;
+    let dst_port = rest.number(2)? as u16;
+    let first = match content {
+        Content::Datagram => {
+            datagram(&mut rest, length)?;
+            0
+        }
+        Content::Segment(at) => {
+            let payload = length - 20;
+            let before = usize::from(at) * payload;
+            let sequence = (u64::from(flow.first_sequence()) + before as u64) & 0xffff_ffff;
+            rest.expect(4, "sequence number", sequence)?;
+            rest.expect(4, "acknowledgement number", ACKNOWLEDGES.into())?;
+            rest.expect(2, "data offset and flags", 0x5010)?;
+            rest.expect(2, "window", WINDOW.into())?;
+            rest.take(2)?;
+            rest.expect(2, "urgent pointer", 0)?;
+            before
+        }
+    };
+    for (octet, at) in rest.0.iter().zip(first..) {
         if *octet != payload_byte(flow, at) {
             return Err(Wrong::Payload(at));
         }
     }
     Ok([(src, src_port), (dst, dst_port)])
+}
+
+/// What is left of a UDP header behind the ports.
+fn datagram(rest: &mut Octets<'_>, length: usize) -> Result<(), Wrong> {
+    rest.expect(2, "UDP length", length as u64)?;
+    // 0 says that there is none.
+    if rest.number(2)? == 0 {
+        return Err(Wrong::NoChecksum);
+    }
+    Ok(())
 }
 
 /// What is not the packet: nothing, or the padding of a frame of 60 octets.
@@ -159,13 +199,13 @@ fn inside(flow: &Flow, found: Endpoint) -> Result<(), Wrong> {
 }
 
 /// Ethernet header of a frame that leaves by the core port, and the two ends of its packet.
-fn on_core(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<[Endpoint; 2], Wrong> {
+fn on_core(frame: &[u8], expected: Expected<'_>) -> Result<[Endpoint; 2], Wrong> {
     let mut rest = Octets(frame);
     rest.expect(6, "destination MAC", NEXT_HOP_MAC.to_u64())?;
     rest.expect(6, "source MAC", CORE_MAC.to_u64())?;
     rest.expect(2, "EtherType", 0x0800)?;
-    padding(frame, 14 + ip_bytes)?;
-    datagram(rest.0, flow, ip_bytes)
+    padding(frame, 14 + expected.ip_bytes)?;
+    packet(rest.0, expected)
 }
 
 /// As [`on_core`], for an access port; `ethertype` stands behind the tags. Returns what follows it.
@@ -194,8 +234,9 @@ fn on_access<'a>(frame: &'a [u8], flow: &Flow, ethertype: u64) -> Result<&'a [u8
 }
 
 /// Checks an upstream frame, sent on the core port; returns its public address and port.
-pub(super) fn upstream(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<Endpoint, Wrong> {
-    let [outside, other] = on_core(frame, flow, ip_bytes)?;
+pub(super) fn upstream(frame: &[u8], expected: Expected<'_>) -> Result<Endpoint, Wrong> {
+    let [outside, other] = on_core(frame, expected)?;
+    let flow = expected.flow;
     remote(flow, other)?;
     let block = flow.subscriber.block;
     equal(
@@ -212,7 +253,8 @@ pub(super) fn upstream(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<End
 }
 
 /// Checks a downstream frame, sent on an access port.
-pub(super) fn downstream(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<(), Wrong> {
+pub(super) fn downstream(frame: &[u8], expected: Expected<'_>) -> Result<(), Wrong> {
+    let Expected { flow, ip_bytes, .. } = expected;
     let mut rest = Octets(on_access(frame, flow, 0x8864)?);
     rest.expect(1, "PPPoE version and type", 0x11)?;
     rest.expect(1, "PPPoE code", 0)?;
@@ -220,23 +262,25 @@ pub(super) fn downstream(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<(
     rest.expect(2, "PPPoE length", ip_bytes as u64 + 2)?;
     rest.expect(2, "PPP protocol", 0x0021)?;
     padding(frame, frame.len() - rest.0.len() + ip_bytes)?;
-    let [other, subscriber] = datagram(rest.0, flow, ip_bytes)?;
+    let [other, subscriber] = packet(rest.0, expected)?;
     remote(flow, other)?;
     inside(flow, subscriber)
 }
 
 /// Checks an upstream frame of the plain-IP path.
-pub(super) fn plain_upstream(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<(), Wrong> {
-    let [subscriber, other] = on_core(frame, flow, ip_bytes)?;
+pub(super) fn plain_upstream(frame: &[u8], expected: Expected<'_>) -> Result<(), Wrong> {
+    let [subscriber, other] = on_core(frame, expected)?;
+    let flow = expected.flow;
     remote(flow, other)?;
     inside(flow, subscriber)
 }
 
 /// Checks a downstream frame of the plain-IP path.
-pub(super) fn plain_downstream(frame: &[u8], flow: &Flow, ip_bytes: usize) -> Result<(), Wrong> {
+pub(super) fn plain_downstream(frame: &[u8], expected: Expected<'_>) -> Result<(), Wrong> {
+    let Expected { flow, ip_bytes, .. } = expected;
     let rest = on_access(frame, flow, 0x0800)?;
     padding(frame, frame.len() - rest.len() + ip_bytes)?;
-    let [other, subscriber] = datagram(rest, flow, ip_bytes)?;
+    let [other, subscriber] = packet(rest, expected)?;
     remote(flow, other)?;
     inside(flow, subscriber)
 }

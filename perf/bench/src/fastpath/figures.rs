@@ -6,6 +6,8 @@ use anyhow::{Result, bail};
 use bng_shm::Counter;
 use serde::{Deserialize, Serialize};
 
+use super::coalescing::Merged;
+use super::coalescing::{self, Coalescing};
 use super::lane::{self, Work};
 use super::rounds::{Part, Round};
 use super::stats::{Samples, Spread};
@@ -75,6 +77,9 @@ pub(crate) struct Figures {
     /// Part of a worker's time that reading all sessions once a second costs it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) reading_once_a_second_costs: Option<f64>,
+    /// Only with `--coalesce`; `ns_per_packet` is with coalescing off.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) coalescing: Option<Coalescing>,
     pub(crate) allocations_per_packet: f64,
     /// Samples of the pipeline that count.
     pub(crate) samples: usize,
@@ -183,7 +188,14 @@ pub(super) fn of_run(
                 .iter()
                 .filter_map(|lane| lane.parts.get(at).map(Vec::as_slice))
                 .collect();
-            of_direction(bench, *direction, &parts, lanes, reading)
+            let merged = lanes.first().and_then(|lane| lane.merged.get(at).copied());
+            of_direction(
+                bench,
+                *direction,
+                &parts,
+                lanes,
+                (reading, merged.unwrap_or_default()),
+            )
         })
         .collect()
 }
@@ -193,7 +205,7 @@ fn of_direction(
     direction: Direction,
     parts: &[&[Part]],
     lanes: &[LaneResult],
-    reading: Reading,
+    (reading, merged): (Reading, Merged),
 ) -> Result<Figures> {
     let Bench {
         args,
@@ -233,10 +245,15 @@ fn of_direction(
         Direction::Up => Counter::ForwardedUpstream,
         Direction::Down => Counter::ForwardedDownstream,
     };
+    let bare = pick(&|r| matches!(r.work, Work::Bare(_)));
+    let on = pick(&|r| matches!(r.work, Work::Coalesced(_)));
     let packets = |kind: &Option<Kind>| kind.as_ref().map_or(0, |kind| kind.packets);
-    let checked = u64::from(shape.flows) * if args.plain_ip { 2 } else { 1 };
+    let checked = u64::from(shape.flows)
+        * u64::from(args.trains().unwrap_or(1))
+        * if args.plain_ip || args.coalesce { 2 } else { 1 };
     let forwarded = bench.counted(counter);
-    let others = packets(&solo) + packets(&while_read) + packets(&beside);
+    let others =
+        packets(&solo) + packets(&while_read) + packets(&beside) + packets(&bare) + packets(&on);
     let meant = ours.packets + others + checked;
     if forwarded != meant {
         bail!("{forwarded} packets were forwarded {direction:?}, and {meant} should have been");
@@ -249,6 +266,17 @@ fn of_direction(
         }
     }
 
+    let coalescing = match args.trains().zip(parts.first()) {
+        Some((train, parts)) => Some(coalescing::of_parts(
+            &rounds,
+            parts,
+            (train, args.checksums),
+            merged,
+            |kind_at| kind(&[parts], kind_at, ns_per_tick).samples.median(),
+        )?),
+        None => None,
+    };
+    let allocated = ours.allocations + on.as_ref().map_or(0, |on| on.allocations);
     let ns = ours.samples.median();
     let solo_ns = solo.map(|kind| kind.samples.median());
     let malformed_ns = malformed.map(|kind| kind.samples.median());
@@ -296,7 +324,8 @@ fn of_direction(
             .map(|_| reading.spent.as_secs_f64() * 1e6 / f64::from(reading.times.max(1))),
         reading_once_a_second_costs: reading_ns
             .map(|reading| reading_cost(shape.sessions, args.workers, reading - ns)),
-        allocations_per_packet: ours.allocations as f64 / ours.packets as f64,
+        coalescing,
+        allocations_per_packet: allocated as f64 / (ours.packets + packets(&on)) as f64,
         samples: ours.samples.len(),
         samples_preempted: ours.preempted,
         samples_clean: ours.clean,
@@ -366,6 +395,9 @@ impl fmt::Display for Figures {
                 f,
                 "          malformed frames: {malformed:.1} ns, {ratio:.2} times the rate of good ones"
             )?;
+        }
+        if let Some(coalescing) = &self.coalescing {
+            write!(f, "{coalescing}")?;
         }
         if let (Some(ns), Some(us), Some(cost)) = (
             self.reading_ns_per_packet,
@@ -450,6 +482,12 @@ impl Figures {
                 self.reading_once_a_second_costs,
                 self.reading_ns_per_packet
                     .map(|reading| reading_cost(self.sessions, self.workers, reading - ns)),
+            ),
+            (
+                "frames_per_super_packet",
+                (self.coalescing.as_ref()).map(|it| it.frames_per_super_packet),
+                (self.coalescing.as_ref())
+                    .map(|it| it.merged_frames as f64 / it.super_packets as f64),
             ),
             (
                 "cores",

@@ -7,7 +7,7 @@ use bng_shm::{PortBlock, SlotIndex};
 use bng_wire::checksum::l4_checksum;
 use bng_wire::ethernet::{self, ethertype};
 use bng_wire::ipv4::{self, IPV4_MIN_LEN, NewIpv4, protocol as ip_protocol};
-use bng_wire::l4::{UDP_LEN, write_udp};
+use bng_wire::l4::{TCP_MIN_LEN, UDP_LEN, tcp_flag, write_udp};
 use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN, protocol};
 use bng_wire::{MacAddr, VlanStack, VlanTag};
 
@@ -27,8 +27,38 @@ const FIRST_SUBSCRIBER: u32 = 0x6440_0000;
 pub(super) const TTL: u8 = 64;
 /// Shortest Ethernet frame without check sequence.
 const MIN_FRAME: usize = 60;
-/// IP and UDP headers.
-pub(super) const HEADERS: usize = IPV4_MIN_LEN + UDP_LEN;
+/// Acknowledgement number of every TCP segment.
+pub(super) const ACKNOWLEDGES: u32 = 0x0102_0304;
+/// Window of every TCP segment.
+pub(super) const WINDOW: u16 = 0x7fff;
+
+/// What a flow sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// A UDP datagram, always the same.
+    Datagram,
+    /// The TCP segment at this place of a train: sequence number and IP identification go on from one to the next.
+    Segment(u16),
+}
+
+impl Content {
+    /// IP header and that of the protocol.
+    pub(super) const fn headers(self) -> usize {
+        IPV4_MIN_LEN
+            + match self {
+                Self::Datagram => UDP_LEN,
+                Self::Segment(_) => TCP_MIN_LEN,
+            }
+    }
+
+    /// Place in the train.
+    pub(super) const fn at(self) -> u16 {
+        match self {
+            Self::Datagram => 0,
+            Self::Segment(at) => at,
+        }
+    }
+}
 
 /// MAC address of the next hop on the core side.
 pub(super) const NEXT_HOP_MAC: MacAddr = MacAddr([0x02, 0xc0, 0, 0, 0, 1]);
@@ -189,7 +219,7 @@ impl Subscriber {
     }
 }
 
-/// One UDP flow: a port of a subscriber and whom it talks to.
+/// One flow: a port of a subscriber and whom it talks to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) subscriber: Subscriber,
@@ -207,35 +237,73 @@ pub(super) fn payload_byte(flow: &Flow, at: usize) -> u8 {
         .wrapping_add(seed)
 }
 
-/// A UDP packet of `ip_bytes` bytes with both checksums.
+impl Flow {
+    /// Sequence number of the first segment of a train.
+    pub(super) const fn first_sequence(&self) -> u32 {
+        // Not far from where it wraps, for some.
+        (self.port as u32) << 16 | 0xff00
+    }
+
+    /// IP identification of a packet.
+    pub(super) const fn id(&self, content: Content) -> u16 {
+        self.port.wrapping_add(content.at())
+    }
+}
+
+/// A packet of `ip_bytes` bytes with both checksums.
 fn packet(
     flow: &Flow,
     (src, src_port): (Ipv4Addr, u16),
     (dst, dst_port): (Ipv4Addr, u16),
+    content: Content,
     ip_bytes: usize,
 ) -> Option<Vec<u8>> {
-    let payload = ip_bytes.checked_sub(HEADERS)?;
+    let payload = ip_bytes.checked_sub(content.headers())?;
     let mut bytes = vec![0; ip_bytes];
     let fields = NewIpv4 {
         src: src.to_bits(),
         dst: dst.to_bits(),
-        protocol: ip_protocol::UDP,
+        protocol: match content {
+            Content::Datagram => ip_protocol::UDP,
+            Content::Segment(_) => ip_protocol::TCP,
+        },
         ttl: TTL,
         tos: 0,
-        id: flow.port,
+        id: flow.id(content),
         dont_fragment: true,
     };
-    ipv4::write(&mut bytes, &fields, UDP_LEN + payload)?;
+    ipv4::write(&mut bytes, &fields, ip_bytes - IPV4_MIN_LEN)?;
     let segment = bytes.get_mut(IPV4_MIN_LEN..)?;
-    write_udp(segment, src_port, dst_port, payload)?;
-    for (byte, at) in segment.iter_mut().skip(UDP_LEN).zip(0..) {
+    let before = usize::from(content.at()) * payload;
+    let checksum_at = match content {
+        Content::Datagram => {
+            write_udp(segment, src_port, dst_port, payload)?;
+            6
+        }
+        Content::Segment(_) => {
+            let sequence = flow.first_sequence().wrapping_add(before as u32);
+            let header = segment.first_chunk_mut::<TCP_MIN_LEN>()?;
+            header[..2].copy_from_slice(&src_port.to_be_bytes());
+            header[2..4].copy_from_slice(&dst_port.to_be_bytes());
+            header[4..8].copy_from_slice(&sequence.to_be_bytes());
+            header[8..12].copy_from_slice(&ACKNOWLEDGES.to_be_bytes());
+            header[12] = (TCP_MIN_LEN as u8 / 4) << 4;
+            header[13] = tcp_flag::ACK;
+            header[14..16].copy_from_slice(&WINDOW.to_be_bytes());
+            16
+        }
+    };
+    let headers = content.headers() - IPV4_MIN_LEN;
+    for (byte, at) in segment.iter_mut().skip(headers).zip(before..) {
         *byte = payload_byte(flow, at);
     }
     let check = match l4_checksum(fields.src, fields.dst, fields.protocol, segment) {
-        0 => 0xffff,
+        // RFC 768: 0 would say that there is none.
+        0 if content == Content::Datagram => 0xffff,
         check => check,
     };
-    segment.get_mut(6..8)?.copy_from_slice(&check.to_be_bytes());
+    let place = segment.get_mut(checksum_at..checksum_at + 2)?;
+    place.copy_from_slice(&check.to_be_bytes());
     Some(bytes)
 }
 
@@ -253,17 +321,18 @@ fn ethernet_frame(
     Some(padded(frame))
 }
 
-fn from_subscriber(flow: &Flow, ip_bytes: usize) -> Option<Vec<u8>> {
+fn from_subscriber(flow: &Flow, content: Content, ip_bytes: usize) -> Option<Vec<u8>> {
     packet(
         flow,
         (flow.subscriber.address, flow.port),
         (flow.remote, flow.remote_port),
+        content,
         ip_bytes,
     )
 }
 
-/// The flow's frame as it comes in on its access port.
-pub(super) fn upstream_frame(flow: &Flow, ip_bytes: usize) -> Option<Vec<u8>> {
+/// A frame of the flow as it comes in on its access port.
+pub(super) fn upstream_frame(flow: &Flow, content: Content, ip_bytes: usize) -> Option<Vec<u8>> {
     let subscriber = &flow.subscriber;
     let mut payload = vec![0; PPPOE_LEN + PPP_LEN];
     pppoe::write_session(
@@ -272,7 +341,7 @@ pub(super) fn upstream_frame(flow: &Flow, ip_bytes: usize) -> Option<Vec<u8>> {
         protocol::IPV4,
         ip_bytes,
     )?;
-    payload.extend(from_subscriber(flow, ip_bytes)?);
+    payload.extend(from_subscriber(flow, content, ip_bytes)?);
     ethernet_frame(
         access_mac(subscriber.access_port),
         subscriber.mac,
@@ -282,13 +351,15 @@ pub(super) fn upstream_frame(flow: &Flow, ip_bytes: usize) -> Option<Vec<u8>> {
     )
 }
 
-/// The flow's frame as it comes in on the core port, to the public address and port upstream gave it.
+/// A frame of the flow as it comes in on the core port, to the public address and port upstream gave it.
 pub(super) fn downstream_frame(
     flow: &Flow,
     outside: (Ipv4Addr, u16),
+    content: Content,
     ip_bytes: usize,
 ) -> Option<Vec<u8>> {
-    let ip = packet(flow, (flow.remote, flow.remote_port), outside, ip_bytes)?;
+    let remote = (flow.remote, flow.remote_port);
+    let ip = packet(flow, remote, outside, content, ip_bytes)?;
     let untagged = VlanStack::UNTAGGED;
     ethernet_frame(CORE_MAC, NEXT_HOP_MAC, &untagged, ethertype::IPV4, &ip)
 }
@@ -301,14 +372,14 @@ pub(super) fn plain_upstream_frame(flow: &Flow, ip_bytes: usize) -> Option<Vec<u
         subscriber.mac,
         &subscriber.stack(),
         ethertype::IPV4,
-        &from_subscriber(flow, ip_bytes)?,
+        &from_subscriber(flow, Content::Datagram, ip_bytes)?,
     )
 }
 
 /// The flow's frame for the plain-IP path, downstream: to the subscriber's own address and port.
 pub(super) fn plain_downstream_frame(flow: &Flow, ip_bytes: usize) -> Option<Vec<u8>> {
     let inside = (flow.subscriber.address, flow.port);
-    downstream_frame(flow, inside, ip_bytes)
+    downstream_frame(flow, inside, Content::Datagram, ip_bytes)
 }
 
 /// Ways a session frame can be malformed (HZ-01): PPPoE length 0, 1 and beyond the frame, wrong version, wrong code,
@@ -317,7 +388,7 @@ pub(super) const DEFECTS: usize = 6;
 
 /// The flow's upstream frame, malformed in way `defect % DEFECTS`.
 pub(super) fn malformed_frame(flow: &Flow, ip_bytes: usize, defect: usize) -> Option<Vec<u8>> {
-    let mut frame = upstream_frame(flow, ip_bytes)?;
+    let mut frame = upstream_frame(flow, Content::Datagram, ip_bytes)?;
     let at = ethernet::ETH_LEN + 4 * usize::from(flow.subscriber.tags);
     let [version_type, code, _, _, length @ .., protocol, _] = frame
         .get_mut(at..)?
@@ -377,6 +448,32 @@ mod tests {
             .filter(|pair| pair[0].abs_diff(pair[1]) < 10)
             .count();
         assert!(near < 100);
+    }
+
+    /// M3 and M5: what the next segment of a run must have.
+    #[test]
+    fn a_train_goes_on_where_it_was() {
+        let shape = Shape::new(3, 7, 5, 1).unwrap();
+        let flow = shape.flow(6);
+        let number = |frame: &[u8], at: usize, len: usize| {
+            let octets = &frame[18 + 8 + at..][..len];
+            octets
+                .iter()
+                .fold(0u64, |n, octet| n << 8 | u64::from(*octet))
+        };
+        let frame = |at| upstream_frame(&flow, Content::Segment(at), 140).unwrap();
+        let (first, second, third) = (frame(0), frame(1), frame(2));
+        for (before, after) in [(&first, &second), (&second, &third)] {
+            assert_eq!(number(after, 4, 2), (number(before, 4, 2) + 1) & 0xffff);
+            assert_eq!(
+                number(after, 24, 4),
+                (number(before, 24, 4) + 100) & 0xffff_ffff
+            );
+            // The stream goes on, too.
+            assert_ne!(before[18 + 8 + 40..], after[18 + 8 + 40..]);
+            assert_eq!(before.len(), after.len());
+        }
+        assert_eq!(upstream_frame(&flow, Content::Segment(0), 39), None);
     }
 
     #[test]

@@ -19,15 +19,18 @@ use parking_lot::Mutex;
 use rte_rs::{Mempool, MempoolConfig};
 use serde::{Deserialize, Serialize};
 
-use flows::{HEADERS, Shape};
+use coalescing::Merged;
+use flows::{Content, Shape};
 use frames::Heads;
 use lane::{CHUNK, Lane, LanePorts, Locked, Start, Work};
 use platform::Platform;
 use rounds::{InStep, Part, Round};
 
+pub(crate) use coalescing::Checksums;
 pub(crate) use figures::Figures;
 
 mod check;
+mod coalescing;
 mod figures;
 mod flows;
 mod frames;
@@ -104,7 +107,7 @@ pub(crate) struct FastpathArgs {
     /// Sessions.
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     sessions: u32,
-    /// UDP flows, spread evenly over the sessions.
+    /// Flows, spread evenly over the sessions: UDP, or TCP with --coalesce.
     #[arg(long, value_name = "N", default_value_t = 64_000, value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     flows: u32,
     /// Different remote addresses.
@@ -131,6 +134,15 @@ pub(crate) struct FastpathArgs {
     /// VLAN tags of subscribers' frames.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     tags: u8,
+    /// Measure coalescing off, a loop that knows nothing of it, and on, in turns, with TCP flows that send trains.
+    #[arg(long)]
+    coalesce: bool,
+    /// Frames a flow sends in a row.
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "coalesce", value_parser = clap::value_parser!(u16).range(1..=64))]
+    train: u16,
+    /// Who verifies TCP checksums.
+    #[arg(long, value_enum, default_value_t = Checksums::Port, requires = "coalesce")]
+    checksums: Checksums,
     /// Measure malformed session frames beside good ones; upstream only.
     #[arg(long)]
     malformed: bool,
@@ -163,6 +175,30 @@ impl FastpathArgs {
         }
     }
 
+    /// Frames a flow sends in a row, if it does.
+    fn trains(&self) -> Option<u16> {
+        self.coalesce.then_some(self.train)
+    }
+
+    /// What the flows send first.
+    fn content(&self) -> Content {
+        match self.coalesce {
+            true => Content::Segment(0),
+            false => Content::Datagram,
+        }
+    }
+
+    /// Whether somebody looks at more of a frame than its start.
+    fn whole_frames(&self) -> bool {
+        self.coalesce && self.checksums == Checksums::Software
+    }
+
+    /// What every packet is taken through once before it is measured.
+    fn checked_works(&self, direction: Direction) -> impl Iterator<Item = Work> + use<> {
+        let coalesced = self.coalesce.then_some(Work::Coalesced(direction));
+        [Work::Pipeline(direction)].into_iter().chain(coalesced)
+    }
+
     /// The kinds of rounds of a direction, taken in turn.
     fn rounds(&self, direction: Direction) -> Vec<Round> {
         let round = |work, frames| Round {
@@ -193,6 +229,16 @@ impl FastpathArgs {
                 ..pipeline
             });
         }
+        if self.coalesce {
+            // The code of the one before is in the caches, so of each two in a row the second counts.
+            rounds.extend(
+                [Work::Bare(direction), Work::Coalesced(direction)]
+                    .map(|work| round(work, frames::GOOD)),
+            );
+            for round in &mut rounds {
+                round.repeat = 2;
+            }
+        }
         if self.malformed {
             rounds.push(round(Work::Pipeline(direction), frames::MALFORMED));
         }
@@ -215,6 +261,8 @@ impl FastpathArgs {
 /// What a lane has done, direction by direction.
 struct LaneResult {
     parts: Vec<Vec<Part>>,
+    /// What was coalesced meanwhile.
+    merged: Vec<Merged>,
     nat_mappings: u32,
     checked: u64,
 }
@@ -292,7 +340,10 @@ impl<'a> Bench<'a> {
             let flows = self.shape.flows.div_ceil(u32::from(args.workers));
             let settings = tables::settings(&self.shape, flows, args.seed);
             return (0..args.workers)
-                .map(|index| Ok(Start::Own(worker(index)?, settings.clone())))
+                .map(|index| {
+                    let shm = worker(index)?;
+                    Ok(Start::Own(shm, settings.clone(), coalescing::settings()))
+                })
                 .collect();
         }
         let settings = tables::settings(&self.shape, self.shape.flows, args.seed);
@@ -385,19 +436,39 @@ impl<'a> Bench<'a> {
     ) -> Result<LaneResult> {
         let ready = self.prepare(index, start, ports);
         let (mut lane, heads, _registered) = in_step.all_ready(ready)?;
-        let directions = self.args.directions().iter();
-        let parts = directions
-            .map(|direction| {
-                let rounds = self.args.rounds(*direction);
-                let frames = heads.of(*direction);
-                rounds::run(&mut lane, index, &rounds, frames, in_step, time)
-            })
-            .collect::<Result<_>>()?;
+        let mut parts = Vec::new();
+        let mut merged = Vec::new();
+        for direction in self.args.directions() {
+            let rounds = self.args.rounds(*direction);
+            let frames = heads.of(*direction);
+            let before = self.merged(index);
+            parts.push(rounds::run(
+                &mut lane, index, &rounds, frames, in_step, time,
+            )?);
+            merged.push(self.merged(index).since(before));
+        }
         Ok(LaneResult {
             parts,
+            merged,
             nat_mappings: lane.nat_mappings(),
             checked: heads.checked,
         })
+    }
+
+    /// What a worker's coalescer has counted.
+    fn merged(&self, worker: u8) -> Merged {
+        let status = self.publisher.worker_status(worker);
+        let count = |counter: Counter| {
+            let counters = status.as_ref().map(|status| &status.counters);
+            let value = counters.and_then(|counters| counters.get(counter.index()));
+            value.copied().unwrap_or(0)
+        };
+        Merged {
+            candidates: count(Counter::CoalesceFrames),
+            merged: count(Counter::CoalesceMerged),
+            single: count(Counter::CoalesceSingle),
+            supers: count(Counter::CoalesceSupers),
+        }
     }
 
     fn prepare(
@@ -413,7 +484,8 @@ impl<'a> Bench<'a> {
         }
         let registered = self.platform.eal.register_thread()?;
         let copy = self.args.copy == Copying::Both;
-        let mut lane = Lane::new(start, id, self.fib.clone(), ports, copy);
+        let verified = self.args.coalesce && self.args.checksums == Checksums::Port;
+        let mut lane = Lane::new(start, id, self.fib.clone(), ports, copy, verified);
         let heads = frames::check_all(&mut lane, index, self.args, &self.shape)?;
         Ok((lane, heads, registered))
     }
@@ -431,10 +503,26 @@ impl<'a> Bench<'a> {
 
 /// Runs it.
 pub(crate) fn run(args: &FastpathArgs) -> Result<ExitCode> {
-    if !(HEADERS..=MAX_IP_BYTES).contains(&args.ip_bytes) {
+    let content = args.content();
+    // C3: what is merged has a payload.
+    let least = content.headers() + usize::from(args.coalesce);
+    if !(least..=MAX_IP_BYTES).contains(&args.ip_bytes) {
         bail!(
-            "--ip-bytes {} is not within {HEADERS} to {MAX_IP_BYTES}",
+            "--ip-bytes {} is not within {least} to {MAX_IP_BYTES}",
             args.ip_bytes
+        );
+    }
+    if args.coalesce
+        && (args.plain_ip
+            || args.malformed
+            || args.read_counters
+            || args.workers > 1
+            || args.tags > 0
+            || args.copy == Copying::Both
+            || args.locking != Locking::None)
+    {
+        bail!(
+            "--coalesce is measured with one worker, and without --plain-ip, --malformed, --read-counters, --tags, --copy and --locking"
         );
     }
     if args.malformed && args.directions().contains(&Direction::Down) {

@@ -211,7 +211,7 @@ mod tests {
         Part {
             number,
             kind,
-            settling: number % 2 == 0,
+            settling: number.is_multiple_of(2),
             pass: Pass {
                 packets: 100,
                 ticks,

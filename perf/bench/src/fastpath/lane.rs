@@ -6,28 +6,25 @@
 //! ```
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use bng_dataplane::dispatch::Outlets;
 use bng_dataplane::fib_mirror::RteFib;
-use bng_dataplane::frame::Frame;
-use bng_dataplane::host::{FromWorker, HostBell, host_ring};
-use bng_dataplane::inject::Injector;
-use bng_dataplane::path::Path;
-use bng_dataplane::tx::TxPort;
-use bng_fastpath::coalesce::{self, Coalescer};
-use bng_fastpath::{BURST, FastPath, Origin, PortRole, Settings, Verdict};
-use bng_shm::{Counter, FRAME_MAX, Worker, monotonic_ns};
-use parking_lot::Mutex;
-use rte_rs::{
-    Burst, Consumer, Eal, Mbuf, Mempool, Port, PortConfig, Producer, RingConfig, RxQueue, TxQueue,
-    ol_flags, sp_sc_ring, tsc,
-};
+use bng_dataplane::host::FromWorker;
+use bng_fastpath::{BURST, Origin, PortRole};
+use bng_shm::{Counter, FRAME_MAX, monotonic_ns};
+use rte_rs::{Burst, Consumer, Mbuf, Mempool, Producer, RxQueue, TxQueue, ol_flags, tsc};
 
-use super::flows::Shape;
-use super::{Direction, Locking};
+use super::Direction;
+use copies::Copies;
+pub(super) use ports::LanePorts;
+pub(super) use stages::{Locked, Start};
+use stages::{Own, Stages};
+
+mod copies;
+mod ports;
+mod stages;
 
 /// Packets that are laid out and measured together: the whole bursts that net_ring's ring of 1,024 places holds, one of
 /// which stays free.
@@ -37,8 +34,6 @@ pub(super) const CHUNK: usize = 31 * BURST;
 const COPIED_CHUNK: usize = 8 * BURST;
 /// Bytes of a frame's start that a loop may change, and that are written anew before each pass.
 pub(super) const HEAD: usize = 64;
-/// Bytes between the frames of the memory that `--copy` copies from and to.
-const SLOT: usize = 2_048;
 
 /// The start of a frame, its length and its port.
 #[derive(Clone, Debug)]
@@ -90,209 +85,6 @@ pub(super) struct Pass {
     pub(super) ticks: u64,
 }
 
-/// One fast path for all workers, behind a lock: in the benchmark only, to see what a lock costs.
-pub(super) struct Locked {
-    pub(super) fast: FastPath,
-    /// Its clock, which the workers move forward in turn.
-    now_ns: u64,
-}
-
-impl Locked {
-    pub(super) fn new(fast: FastPath) -> Self {
-        Self { fast, now_ns: 0 }
-    }
-
-    /// Sets the clock, never backwards.
-    fn poll(&mut self, now_ns: u64) {
-        self.now_ns = self.now_ns.max(now_ns);
-        self.fast.poll(self.now_ns);
-    }
-}
-
-/// A lane's own fast path: the product.
-struct Own {
-    path: Path,
-    /// The coalescer, while it is not in the path.
-    parked: Option<Coalescer<Frame>>,
-}
-
-impl Own {
-    /// Puts the coalescer into the path, or takes it out.
-    fn turn(&mut self, on: bool) {
-        if self.path.coalescer.is_some() != on {
-            std::mem::swap(&mut self.path.coalescer, &mut self.parked);
-        }
-    }
-}
-
-/// Whose fast path a lane uses.
-// There is one per worker, so its size does not matter.
-#[allow(clippy::large_enum_variant)]
-enum Stages {
-    /// Its own.
-    Own(Own),
-    /// All workers' one, locked for each burst or each packet, and the worker's own counters and ways out.
-    Shared(Arc<Mutex<Locked>>, Locking, Worker, Outlets),
-}
-
-impl Stages {
-    /// Counters and ways out.
-    fn parts(&mut self) -> (&mut Worker, &mut Outlets) {
-        match self {
-            Self::Own(own) => (own.path.fast.shm_mut(), &mut own.path.out),
-            Self::Shared(_, _, worker, out) => (worker, out),
-        }
-    }
-
-    /// Clock, ageing and stages over a burst of one direction.
-    #[inline]
-    fn run(
-        &mut self,
-        fib: &RteFib,
-        work: Work,
-        burst: &mut Burst<BURST>,
-        now_ns: u64,
-    ) -> [Verdict; BURST] {
-        let mut verdicts = [Verdict::Drop(Counter::NotForUs); BURST];
-        let frames = Frame::of_burst(burst);
-        match self {
-            Self::Own(own) => {
-                let fast = &mut own.path.fast;
-                fast.poll(now_ns);
-                stages(fast, fib, work, frames, &mut verdicts);
-            }
-            Self::Shared(locked, Locking::Packet, ..) => {
-                for (frame, verdict) in frames.chunks_mut(1).zip(verdicts.chunks_mut(1)) {
-                    let mut locked = locked.lock();
-                    locked.poll(now_ns);
-                    stages(&mut locked.fast, fib, work, frame, verdict);
-                }
-            }
-            Self::Shared(locked, ..) => {
-                let mut locked = locked.lock();
-                locked.poll(now_ns);
-                stages(&mut locked.fast, fib, work, frames, &mut verdicts);
-            }
-        }
-        verdicts
-    }
-}
-
-#[inline]
-fn stages(
-    fast: &mut FastPath,
-    fib: &RteFib,
-    work: Work,
-    frames: &mut [Frame],
-    verdicts: &mut [Verdict],
-) {
-    match work {
-        Work::Pipeline(way) | Work::Coalesced(way) | Work::Bare(way) => match way {
-            Direction::Up => fast.upstream(fib, frames, verdicts, Origin::Port),
-            Direction::Down => fast.downstream(frames, verdicts, Origin::Port),
-        },
-        Work::Plain(Direction::Up) => fast.plain_upstream(fib, frames, verdicts),
-        Work::Plain(Direction::Down) => fast.plain_downstream(frames, verdicts),
-        Work::MacForward => {}
-    }
-}
-
-/// Memory outside of packet buffers, as a kernel or a peer's memory is for such ports.
-struct Copies {
-    from: Vec<u8>,
-    to: Vec<u8>,
-}
-
-/// The queues and rings of one lane, made on the main thread.
-pub(super) struct LanePorts {
-    feed: TxQueue,
-    rx: RxQueue,
-    out: Outlets,
-    checked_out: Outlets,
-    /// The other end of what `checked_out` sends on, by port.
-    sent: Vec<RxQueue>,
-    plain: TxQueue,
-    pool: Mempool,
-    hosts: [FromWorker; 2],
-    from_host: (Producer, Consumer),
-}
-
-impl LanePorts {
-    /// Makes the ports of lane `index`.
-    pub(super) fn new(eal: &Eal, pool: &Mempool, shape: &Shape, index: u8) -> Result<Self> {
-        let ports = usize::from(shape.access_ports) + 1;
-        let start = |device: String, queues: usize| -> Result<rte_rs::Queues> {
-            let mut port = Port::probe(eal, &device)?;
-            let queues = u16::try_from(queues)?;
-            port.configure(
-                &PortConfig {
-                    rx_queues: queues,
-                    tx_queues: queues,
-                    ..PortConfig::default()
-                },
-                pool,
-            )?;
-            Ok(port.start()?)
-        };
-        // What goes into a queue of net_ring comes out of it.
-        let mut wire_in = start(format!("net_ring_in{index}"), 1)?;
-        let wire_out = start(format!("net_ring_out{index}"), ports)?;
-        let mut null = start(format!("net_null_{index}"), ports + 1)?.tx;
-        let plain = null.pop().context("net_null has too few queues")?;
-        let is_access = |port: usize| port < usize::from(shape.access_ports);
-        let outlets = |tx: Vec<TxQueue>, name: &str| -> Result<(Outlets, FromWorker)> {
-            let (host, host_end) = host_ring(sp_sc_ring(
-                eal,
-                &RingConfig {
-                    name: format!("{name}{index}"),
-                    capacity: 64,
-                    numa_node: None,
-                },
-            )?);
-            let tx = tx.into_iter().enumerate();
-            let out = Outlets {
-                tx: tx
-                    .map(|(port, queue)| TxPort::new(queue, is_access(port), false))
-                    .collect(),
-                handover: Vec::new(),
-                fragments: pool.clone(),
-                host,
-                host_bell: HostBell::new()?,
-                twins: Vec::new(),
-            };
-            Ok((out, host_end))
-        };
-        let (out, host) = outlets(null, "host")?;
-        let (checked_out, checked_host) = outlets(wire_out.tx, "checked-host")?;
-        Ok(Self {
-            feed: wire_in.tx.pop().context("net_ring has no queue")?,
-            rx: wire_in.rx.pop().context("net_ring has no queue")?,
-            out,
-            checked_out,
-            sent: wire_out.rx,
-            plain,
-            pool: pool.clone(),
-            hosts: [host, checked_host],
-            from_host: sp_sc_ring(
-                eal,
-                &RingConfig {
-                    name: format!("from-host{index}"),
-                    capacity: 64,
-                    numa_node: None,
-                },
-            )?,
-        })
-    }
-}
-
-/// What a lane's stages are made of, on its own thread.
-pub(super) enum Start {
-    /// A fast path of its own, and what is coalesced when that is turned on.
-    Own(Worker, Settings, coalesce::Settings),
-    /// The one behind the lock.
-    Shared(Arc<Mutex<Locked>>, Locking, Worker),
-}
-
 /// One worker.
 pub(super) struct Lane {
     stages: Stages,
@@ -332,29 +124,9 @@ impl Lane {
     ) -> Self {
         let now_ns = monotonic_ns();
         let core = u32::try_from(core).unwrap_or(u32::MAX);
-        let stages = match start {
-            Start::Own(shm, settings, coalescing) => {
-                shm.enter(core);
-                let roles = settings.ports.iter().map(|port| port.role).collect();
-                let fast = FastPath::new(shm, &settings, now_ns / 1_000_000);
-                let injector = Injector::new(roles, ports.pool.clone());
-                let mut own = Own {
-                    path: Path::new(fast, ports.out, injector, &coalescing),
-                    parked: None,
-                };
-                own.turn(false);
-                Stages::Own(own)
-            }
-            Start::Shared(locked, locking, shm) => {
-                shm.enter(core);
-                Stages::Shared(locked, locking, shm, ports.out)
-            }
-        };
+        let stages = start.stages(core, ports.out, &ports.pool, now_ns / 1_000_000);
         let chunk = chunk(copy);
-        let copies = copy.then(|| Copies {
-            from: vec![0x55; chunk * SLOT],
-            to: vec![0; chunk * SLOT],
-        });
+        let copies = copy.then(|| Copies::new(chunk));
         Self {
             stages,
             fib,
@@ -453,7 +225,7 @@ impl Lane {
                 let len = usize::from(head.len);
                 let data = mbuf.append(len).context("frame larger than a buffer")?;
                 let place = match &mut self.copies {
-                    Some(copies) => slot_of(&mut copies.from, slot, len),
+                    Some(copies) => copies.place(slot, len),
                     None => data,
                 };
                 let bytes = head.whole.as_deref().unwrap_or(&head.bytes);
@@ -663,33 +435,4 @@ fn set_verified(mbuf: &mut Mbuf, verified: bool) {
 /// Packets that are laid out and measured together.
 pub(super) const fn chunk(copy: bool) -> usize {
     if copy { COPIED_CHUNK } else { CHUNK }
-}
-
-fn slot_of(memory: &mut [u8], slot: usize, len: usize) -> &mut [u8] {
-    let from = slot * SLOT;
-    memory.get_mut(from..from + len).unwrap_or(&mut [])
-}
-
-impl Copies {
-    /// Copies whole frames into the buffers of a burst; the first one's slot is `first`.
-    fn into(&mut self, burst: &mut Burst<BURST>, first: usize) {
-        for (mbuf, slot) in burst.iter_mut().zip(first..) {
-            let data = mbuf.data_mut();
-            let from = slot_of(&mut self.from, slot, data.len());
-            if from.len() == data.len() {
-                data.copy_from_slice(from);
-            }
-        }
-    }
-
-    /// Copies whole frames out of the buffers.
-    fn out_of(&mut self, burst: &Burst<BURST>, first: usize) {
-        for (mbuf, slot) in burst.iter().zip(first..) {
-            let data = mbuf.data();
-            let to = slot_of(&mut self.to, slot, data.len());
-            if to.len() == data.len() {
-                to.copy_from_slice(data);
-            }
-        }
-    }
 }

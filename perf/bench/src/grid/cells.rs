@@ -15,6 +15,9 @@ pub(super) const FULL: (u32, u32) = SHAPES[3];
 /// The shape of the lock tables.
 pub(super) const LOCKS: (u32, u32) = SHAPES[1];
 
+/// Sessions and flows of the cells about coalescing: as many flows as a run table holds runs.
+pub(super) const TRAINS: (u32, u32) = (64, 64);
+
 /// One call: its arguments behind `bng-perf fastpath`.
 pub(super) struct Cell(pub(super) String);
 
@@ -42,6 +45,11 @@ pub(super) fn cells(cores: usize, quick: bool) -> Vec<Cell> {
     cells.push(cell(FULL, LARGE, "--direction both --copy both"));
     cells.push(cell(FULL, LARGE, "--direction both --plain-ip"));
     cells.push(cell(FULL, LARGE, "--direction up --malformed"));
+    cells.push(cell(TRAINS, LARGE, "--direction both --coalesce"));
+    if !quick {
+        let software = "--direction both --coalesce --checksums software";
+        cells.push(cell(TRAINS, LARGE, software));
+    }
     if cores > 1 {
         cells.push(cell(FULL, LARGE, "--direction both --read-counters"));
     }

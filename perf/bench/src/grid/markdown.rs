@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::cells::{FULL, LARGE, LOCKS, SHAPES, SMALL};
+use super::cells::{FULL, LARGE, LOCKS, SHAPES, SMALL, TRAINS};
 use super::results::{Results, Which};
 use super::seed::{GBPS_PER_MPPS, SEED, VPP, VPP_PLAIN};
-use crate::fastpath::{Copying, Direction, Features, Figures, Locking};
+use crate::fastpath::{Checksums, Copying, Direction, Features, Figures, Locking};
 
 const DIRECTIONS: [(Direction, &str); 2] = [(Direction::Up, "up"), (Direction::Down, "down")];
 
@@ -51,6 +51,7 @@ fn write(page: &mut String, results: &Results) -> std::fmt::Result {
     size(page, results)?;
     vpp(page, results)?;
     copies(page, results)?;
+    coalescing(page, results)?;
     locks(page, results)?;
     others(page, results)
 }
@@ -189,6 +190,47 @@ fn copies(page: &mut String, results: &Results) -> std::fmt::Result {
             };
             if let Some(figures) = results.find(which) {
                 figures_row(page, &shape_name(shape), way, figures)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn coalescing(page: &mut String, results: &Results) -> std::fmt::Result {
+    writeln!(
+        page,
+        "\n## Coalescing\n\n\
+         64 TCP flows, one in each session, that send trains of 16 frames in a row; trains do not begin where receive bursts do. 1492-byte \
+         IP, all features, one worker, both ways out take frames. *Without* is a loop that knows nothing of coalescing; it, off and on run in turns \
+         in one process. The ratios are medians (quartiles) over the turns, each of two costs of the same turn."
+    )?;
+    writeln!(
+        page,
+        "\n| checksums verified by | direction | without ns | off ns | off by without | on ns | on by off | frames in a super-packet |\n\
+         |---|---|---|---|---|---|---|---|"
+    )?;
+    for (checksums, by) in [(Checksums::Port, "port"), (Checksums::Software, "worker")] {
+        for (direction, way) in DIRECTIONS {
+            let which = Which {
+                coalescing: Some(checksums),
+                ..Which::of(direction, LARGE, TRAINS)
+            };
+            let found = results.find(which);
+            if let Some((figures, trains)) = found.and_then(|f| Some((f, f.coalescing.as_ref()?))) {
+                writeln!(
+                    page,
+                    "| {by} | {way} | {:.1} | {:.1} | {:.3} ({:.3} to {:.3}) | {:.1} | {:.3} ({:.3} to {:.3}) | {:.1} |",
+                    trains.bare_ns_per_packet,
+                    figures.ns_per_packet,
+                    trains.off_by_bare,
+                    trains.off_by_bare_spread.p25,
+                    trains.off_by_bare_spread.p75,
+                    trains.on_ns_per_packet,
+                    trains.on_by_off,
+                    trains.on_by_off_spread.p25,
+                    trains.on_by_off_spread.p75,
+                    trains.frames_per_super_packet,
+                )?;
             }
         }
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::targets::Target;
-use crate::fastpath::{Copying, Direction, Features, Figures, Locking};
+use crate::fastpath::{Checksums, Copying, Direction, Features, Figures, Locking};
 
 /// Where it was measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -50,6 +50,8 @@ pub(super) struct Which {
     pub(super) malformed: bool,
     /// Only runs in which counters were read.
     pub(super) reading: bool,
+    /// Only runs that measured coalescing, with checksums verified so.
+    pub(super) coalescing: Option<Checksums>,
 }
 
 impl Which {
@@ -66,6 +68,7 @@ impl Which {
             plain_ip: false,
             malformed: false,
             reading: false,
+            coalescing: None,
         }
     }
 
@@ -81,6 +84,7 @@ impl Which {
             && figures.plain_ip == self.plain_ip
             && figures.malformed_to_good.is_some() == self.malformed
             && figures.reading_us.is_some() == self.reading
+            && figures.coalescing.as_ref().map(|it| it.checksums) == self.coalescing
     }
 }
 

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cells::{FULL, LARGE, LOCKS, SHAPES, SMALL};
+use super::cells::{FULL, LARGE, LOCKS, SHAPES, SMALL, TRAINS};
 use super::results::{Results, Which};
 use super::seed::SEED_BEST_CORE_GBPS;
-use crate::fastpath::{Copying, Direction, Figures, Locking};
+use crate::fastpath::{Checksums, Copying, Direction, Figures, Locking};
 
 /// One promise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -210,6 +210,37 @@ fn of_direction(results: &Results, direction: Direction, targets: &mut Vec<Targe
         &Bound::AtLeast(0.85),
         results.find(plain).and_then(|f| f.pppoe_nat_to_plain_ip),
         2,
+        "",
+    ));
+    of_coalescing(results, direction, targets);
+}
+
+fn of_coalescing(results: &Results, direction: Direction, targets: &mut Vec<Target>) {
+    let way = name(direction);
+    let trains = results.find(Which {
+        coalescing: Some(Checksums::Port),
+        ..Which::of(direction, LARGE, TRAINS)
+    });
+    let trains = trains.and_then(|figures| figures.coalescing.as_ref());
+    targets.push(target(
+        format!("{way}, coalescing off: cost by that of a loop without the stage"),
+        &Bound::AtMost(1.01),
+        trains.map(|f| f.off_by_bare),
+        3,
+        "",
+    ));
+    targets.push(target(
+        format!("{way}, coalescing on, 64 flows in trains of 16: frames in a super-packet"),
+        &Bound::AtLeast(8.0),
+        trains.map(|f| f.frames_per_super_packet),
+        1,
+        "",
+    ));
+    targets.push(target(
+        format!("{way}, the same: cost by that of coalescing off"),
+        &Bound::AtMost(1.15),
+        trains.map(|f| f.on_by_off),
+        3,
         "",
     ));
 }

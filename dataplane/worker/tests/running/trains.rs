@@ -1,7 +1,7 @@
 //! Trains: packets of one flow, one right behind the other, and bursts that the process sees at once.
 
-use super::frames::{from_core, from_subscriber, to_core};
-use super::{Gateway, HOST, Subscriber, wait_for};
+use super::frames::{from_core, from_subscriber, source_port, to_core};
+use super::{Gateway, HOST, Subscriber, wait_for, with_workers};
 use bng_fastpath::testing::{tcp, udp};
 use bng_wire::checksum::{checksum, l4_checksum};
 use bng_wire::pppoe::protocol;
@@ -112,14 +112,41 @@ pub(crate) fn while_stopped<T>(g: &mut Gateway, send: impl FnOnce(&mut Gateway) 
     result
 }
 
-/// Packet number and mark of a TCP or UDP packet in an untagged frame or one with a session header in front (`skip` bytes of
-/// headers before the IPv4 header).
-pub(crate) fn number_and_mark(frame: &[u8], skip: usize) -> (u16, u8) {
-    let l4 = skip + 20;
-    let is_tcp = frame[skip + 9] == 6;
-    let at = l4 + if is_tcp { 20 } else { 8 };
-    (
-        u16::from_be_bytes([frame[at], frame[at + 1]]),
-        frame[at + 2],
+/// `dataplane.coalescing` of the tests.
+fn coalescing(hold_us: u32) -> String {
+    format!(
+        "dataplane:\n  coalescing: {{ upstream: {{ tcp: true, udp: true }}, downstream: {{ tcp: true, udp: true }}, hold_us: {hold_us} }}"
     )
+}
+
+/// The process with so many workers, and coalescing with this hold time.
+pub(crate) fn start(name: &str, workers: usize, hold_us: u32) -> Gateway {
+    Gateway::start_with(name, |yaml| {
+        let yaml = yaml.replacen("dataplane:", &coalescing(hold_us), 1);
+        with_workers(&yaml, workers)
+    })
+}
+
+/// Sends a packet of each flow and finds the ports NAT gives them.
+pub(crate) fn map(g: &Gateway, s: &Subscriber, flows: &[Train]) -> Vec<u16> {
+    let ports = flows.iter().map(|flow| {
+        g.access.send(&flow.frame_up(g, s, 0));
+        source_port(&g.core.receive())
+    });
+    ports.collect()
+}
+
+/// Packets in use when nothing is on its way.
+pub(crate) fn idle_buffers(g: &Gateway) -> u32 {
+    wait_for("count of packet buffers", || {
+        let (all, in_use) = g.control.mbufs();
+        (all > 0).then_some(in_use)
+    })
+}
+
+/// Waits until all packet buffers are back.
+pub(crate) fn expect_buffers(g: &Gateway, idle: u32) {
+    wait_for("return of all packet buffers", || {
+        (g.control.mbufs().1 == idle).then_some(())
+    });
 }

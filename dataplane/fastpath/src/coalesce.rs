@@ -90,8 +90,8 @@ pub struct Run {
     pub arrived_ns: u64,
 }
 
-/// For each frame of an observed burst, the frame in the same burst it is like: same port, addresses, session, flow, TTL,
-/// TOS, DF and protocol, IPv4 header checksum right, lengths consistent.
+/// For each frame of an observed burst, the earlier frame in the same burst it is like: same port, addresses, session, flow,
+/// TTL, TOS, DF and protocol, no FIN, IPv4 header checksum right, all lengths exact and none larger.
 #[derive(Debug, Clone, Copy)]
 pub struct Hints {
     like: [u8; BURST],

@@ -8,6 +8,7 @@ use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::Burst;
+use crate::coalesce::Hints;
 use crate::flow::{self, Direction, Flow};
 use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
@@ -62,13 +63,14 @@ impl Arrival {
 
 /// Takes a burst through the stages: the usual packets together, then each of the others alone. Returns how many are
 /// forwarded.
-pub(crate) fn run<B: PacketBuf>(
+pub(crate) fn run<B: PacketBuf, const HINTED: bool>(
     stages: &mut Stages,
     facts: &mut [usual::downstream::Fact; BURST],
     burst: &mut Burst<'_, B>,
     origin: Origin,
+    hints: &Hints,
 ) -> usize {
-    let forwarded = usual::downstream::run(stages, facts, burst);
+    let forwarded = usual::downstream::run::<B, HINTED>(stages, facts, burst, hints);
     if forwarded == burst.bufs.len() {
         return forwarded;
     }

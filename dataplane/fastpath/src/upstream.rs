@@ -10,6 +10,7 @@ use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::Burst;
+use crate::coalesce::Hints;
 use crate::destination::Ranges;
 use crate::fib::Fib4;
 use crate::flow::{self, Direction, Flow};
@@ -73,14 +74,15 @@ impl Frame {
 
 /// Takes a burst through the stages: the usual packets together, then each of the others alone. Returns how many are
 /// forwarded.
-pub(crate) fn run<B: PacketBuf, F: Fib4>(
+pub(crate) fn run<B: PacketBuf, F: Fib4, const HINTED: bool>(
     stages: &mut Stages,
     facts: &mut [usual::upstream::Fact; BURST],
     fib: &F,
     burst: &mut Burst<'_, B>,
     origin: Origin,
+    hints: &Hints,
 ) -> usize {
-    let forwarded = usual::upstream::run(stages, facts, fib, burst);
+    let forwarded = usual::upstream::run::<B, F, HINTED>(stages, facts, fib, burst, hints);
     if forwarded == burst.bufs.len() {
         return forwarded;
     }

@@ -7,6 +7,10 @@
 //! shortcut, not a second opinion: a test sends the same frames both ways and compares bytes, verdicts and counters.
 //!
 //! Fields are compared several at a time, as words in the order of the frame's bytes.
+//!
+//! Of a frame that is like an earlier one of its burst ([`Hints`]) nothing is read and nothing looked up: what was found for the
+//! earlier one holds for both. Only policer, counters and rewrite are its own. Without hints this costs nothing, as the
+//! passes are compiled twice.
 
 pub(crate) mod downstream;
 pub(crate) mod upstream;
@@ -22,7 +26,36 @@ use bng_wire::{EthHdr, Ipv4Hdr, MacAddr, U16, U32, VlanHdr};
 use zerocopy::little_endian::U64 as Le64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::coalesce::Hints;
 use crate::filter;
+
+/// The earlier frame that the one at `at` is like.
+#[inline(always)]
+fn like<const HINTED: bool>(hints: &Hints, at: usize) -> Option<usize> {
+    if HINTED { hints.like(at) } else { None }
+}
+
+/// Which frames of a burst are usual so far, as long as there are hints.
+#[derive(Debug, Clone, Copy, Default)]
+struct UsualSoFar(u32);
+
+impl UsualSoFar {
+    #[inline(always)]
+    const fn has(self, at: usize) -> bool {
+        self.0 >> (at & 31) & 1 != 0
+    }
+
+    /// Notes the next frame, at `at`.
+    #[inline(always)]
+    const fn note<const HINTED: bool>(&mut self, at: usize, usual: bool) {
+        if HINTED {
+            self.0 |= (usual as u32) << (at & 31);
+        }
+    }
+}
+
+/// The frames of a burst that turned out not to be usual when they were about to leave.
+type Stayed = u32;
 
 /// What a usual packet says, as it stands in the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

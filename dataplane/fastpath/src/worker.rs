@@ -6,6 +6,7 @@ use bng_shm::{Counter, Meter, Worker};
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::Burst;
+use crate::coalesce::Hints;
 use crate::destination::Ranges;
 use crate::fib::{Fib4, Fib6};
 use crate::filter::Filters;
@@ -158,17 +159,44 @@ impl FastPath {
         origin: Origin,
     ) {
         for mut burst in bursts(bufs, verdicts) {
-            let forwarded = upstream::run(
-                &mut self.stages,
-                &mut self.upstream,
-                fib,
-                &mut burst,
-                origin,
-            );
-            let forwarded = forwarded
-                + v6::upstream::run(&mut self.stages, &mut self.ipv6, fib, &mut burst, origin);
-            self.settle(Counter::ForwardedUpstream, forwarded, burst.verdicts);
+            self.burst_up::<B, F, false>(fib, &mut burst, origin, &Hints::NONE);
         }
+    }
+
+    /// As [`Self::upstream`], for at most [`BURST`] buffers as they were when a
+    /// [`Coalescer`](crate::coalesce::Coalescer) observed them and gave these hints. Only the time it takes is another.
+    pub fn upstream_with<B: PacketBuf, F: Fib4 + Fib6>(
+        &mut self,
+        fib: &F,
+        bufs: &mut [B],
+        verdicts: &mut [Verdict],
+        origin: Origin,
+        hints: &Hints,
+    ) {
+        let mut hints = Some(hints);
+        for mut burst in bursts(bufs, verdicts) {
+            let hints = hints.take().unwrap_or(&Hints::NONE);
+            self.burst_up::<B, F, true>(fib, &mut burst, origin, hints);
+        }
+    }
+
+    #[inline]
+    fn burst_up<B: PacketBuf, F: Fib4 + Fib6, const HINTED: bool>(
+        &mut self,
+        fib: &F,
+        burst: &mut Burst<'_, B>,
+        origin: Origin,
+        hints: &Hints,
+    ) {
+        let Self {
+            stages,
+            upstream,
+            ipv6,
+            ..
+        } = self;
+        let forwarded = upstream::run::<B, F, HINTED>(stages, upstream, fib, burst, origin, hints);
+        let forwarded = forwarded + v6::upstream::run(stages, ipv6, fib, burst, origin);
+        self.settle(Counter::ForwardedUpstream, forwarded, burst.verdicts);
     }
 
     /// Runs buffers from core ports through the stages; otherwise as [`Self::upstream`].
@@ -179,12 +207,41 @@ impl FastPath {
         origin: Origin,
     ) {
         for mut burst in bursts(bufs, verdicts) {
-            let forwarded =
-                downstream::run(&mut self.stages, &mut self.downstream, &mut burst, origin);
-            let forwarded = forwarded
-                + v6::downstream::run(&mut self.stages, &mut self.ipv6, &mut burst, origin);
-            self.settle(Counter::ForwardedDownstream, forwarded, burst.verdicts);
+            self.burst_down::<B, false>(&mut burst, origin, &Hints::NONE);
         }
+    }
+
+    /// As [`Self::downstream`], with hints as [`Self::upstream_with`].
+    pub fn downstream_with<B: PacketBuf>(
+        &mut self,
+        bufs: &mut [B],
+        verdicts: &mut [Verdict],
+        origin: Origin,
+        hints: &Hints,
+    ) {
+        let mut hints = Some(hints);
+        for mut burst in bursts(bufs, verdicts) {
+            let hints = hints.take().unwrap_or(&Hints::NONE);
+            self.burst_down::<B, true>(&mut burst, origin, hints);
+        }
+    }
+
+    #[inline]
+    fn burst_down<B: PacketBuf, const HINTED: bool>(
+        &mut self,
+        burst: &mut Burst<'_, B>,
+        origin: Origin,
+        hints: &Hints,
+    ) {
+        let Self {
+            stages,
+            downstream,
+            ipv6,
+            ..
+        } = self;
+        let forwarded = downstream::run::<B, HINTED>(stages, downstream, burst, origin, hints);
+        let forwarded = forwarded + v6::downstream::run(stages, ipv6, burst, origin);
+        self.settle(Counter::ForwardedDownstream, forwarded, burst.verdicts);
     }
 
     /// The one place where a burst's packets are counted: those forwarded, and the stages' drops if there are any.

@@ -11,11 +11,12 @@ use bng_wire::ethernet::ETH_LEN;
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::{AHEAD, Burst};
+use crate::coalesce::Hints;
 use crate::downstream::leads_to;
 use crate::encap::{AccessHeader, Tags};
 use crate::nat_port::in_block;
 use crate::source_check;
-use crate::usual::{self, CoreFrames, End, Packet};
+use crate::usual::{self, CoreFrames, End, Packet, Stayed, UsualSoFar};
 use crate::verdict::Verdict;
 use crate::worker::Stages;
 
@@ -60,32 +61,51 @@ impl Fact {
 }
 
 /// Forwards the usual packets of a burst, writes their verdicts and returns how many they are; the facts of all others
-/// are not [`usual`](Fact::usual).
-pub(crate) fn run<B: PacketBuf>(
+/// are not [`usual`](Fact::usual). Without `HINTED`, `hints` are not looked at.
+pub(crate) fn run<B: PacketBuf, const HINTED: bool>(
     stages: &Stages,
     facts: &mut [Fact; BURST],
     burst: &mut Burst<'_, B>,
+    hints: &Hints,
 ) -> usize {
-    parse(stages, burst.bufs, facts);
+    parse::<B, HINTED>(stages, burst.bufs, facts, hints);
     let count = burst.bufs.len().min(BURST);
     let Some(present) = facts.get_mut(..count) else {
         return 0;
     };
-    find(stages, present);
-    check(stages, present);
-    deliver(stages, burst, present)
+    find::<HINTED>(stages, present, hints);
+    check::<HINTED>(stages, present, hints);
+    deliver::<B, HINTED>(stages, burst, present, hints)
 }
 
 /// Pass 1: everything the packet itself says.
 #[inline(never)]
-fn parse<B: PacketBuf>(stages: &Stages, bufs: &[B], facts: &mut [Fact; BURST]) {
-    bufs.iter().take(AHEAD).for_each(B::prefetch);
+fn parse<B: PacketBuf, const HINTED: bool>(
+    stages: &Stages,
+    bufs: &[B],
+    facts: &mut [Fact; BURST],
+    hints: &Hints,
+) {
+    // Who gave the hints has just read the frames.
+    if !HINTED {
+        bufs.iter().take(AHEAD).for_each(B::prefetch);
+    }
     // Most bursts are from one port and to one range.
     let mut port = u8::MAX;
     let mut core = None;
     let mut range = None;
+    let mut so_far = UsualSoFar::default();
     for (at, (buf, fact)) in bufs.iter().zip(facts.iter_mut()).enumerate() {
-        if let Some(next) = bufs.get(at + AHEAD) {
+        if let Some(like) = usual::like::<HINTED>(hints, at)
+            && so_far.has(like)
+        {
+            fact.usual = true;
+            so_far.note::<HINTED>(at, true);
+            continue;
+        }
+        if let Some(next) = bufs.get(at + AHEAD)
+            && !HINTED
+        {
             next.prefetch();
         }
         if buf.port() != port {
@@ -100,6 +120,7 @@ fn parse<B: PacketBuf>(stages: &Stages, bufs: &[B], facts: &mut [Fact; BURST]) {
         } else {
             false
         };
+        so_far.note::<HINTED>(at, fact.usual);
     }
 }
 
@@ -156,12 +177,28 @@ fn range_of(stages: &Stages, dst: u32) -> Option<Last<'_>> {
     Some(Last { range, first, more })
 }
 
+/// A pass: looks at each packet that is usual so far and is not like an earlier one; those that are like it share its lot.
+#[inline(always)]
+fn each<const HINTED: bool>(
+    facts: &mut [Fact],
+    hints: &Hints,
+    mut look: impl FnMut(&mut Fact) -> Option<()>,
+) {
+    let mut so_far = UsualSoFar::default();
+    for (at, fact) in facts.iter_mut().enumerate() {
+        fact.usual = fact.usual
+            && match usual::like::<HINTED>(hints, at) {
+                Some(like) => so_far.has(like),
+                None => look(fact).is_some(),
+            };
+        so_far.note::<HINTED>(at, fact.usual);
+    }
+}
+
 /// Pass 2: whose the destination is, if it is this worker's.
 #[inline(never)]
-fn find(stages: &Stages, facts: &mut [Fact]) {
-    for fact in facts {
-        fact.usual = fact.usual && owned(stages, fact).is_some();
-    }
+fn find<const HINTED: bool>(stages: &Stages, facts: &mut [Fact], hints: &Hints) {
+    each::<HINTED>(facts, hints, |fact| owned(stages, fact));
 }
 
 #[inline(always)]
@@ -192,10 +229,8 @@ fn framed_owner(stages: &Stages, dst: u32) -> Option<BlockOwner> {
 
 /// Pass 3: session, NAT, size, policy, filter.
 #[inline(never)]
-fn check(stages: &Stages, facts: &mut [Fact]) {
-    for fact in facts {
-        fact.usual = fact.usual && passes(stages, fact).is_some();
-    }
+fn check<const HINTED: bool>(stages: &Stages, facts: &mut [Fact], hints: &Hints) {
+    each::<HINTED>(facts, hints, |fact| passes(stages, fact));
 }
 
 #[inline(always)]
@@ -242,19 +277,39 @@ fn passes(stages: &Stages, fact: &mut Fact) -> Option<()> {
 
 /// Pass 4: policer, new headers, counters.
 #[inline(never)]
-fn deliver<B: PacketBuf>(stages: &Stages, burst: &mut Burst<'_, B>, facts: &mut [Fact]) -> usize {
+fn deliver<B: PacketBuf, const HINTED: bool>(
+    stages: &Stages,
+    burst: &mut Burst<'_, B>,
+    facts: &mut [Fact],
+    hints: &Hints,
+) -> usize {
     let mut forwarded = 0;
+    let mut stayed: Stayed = 0;
     // Most bursts leave by one port.
     let mut access = None;
     let packets = burst.bufs.iter_mut().zip(burst.verdicts.iter_mut());
-    for ((buf, verdict), fact) in packets.zip(facts) {
-        if fact.usual {
-            if let Some(port) = leave(stages, buf, fact, &mut access) {
-                forwarded += 1;
-                *verdict = Verdict::Forward { port };
-            } else {
-                fact.usual = false;
-            }
+    for (at, ((buf, verdict), fact)) in packets.zip(facts.iter()).enumerate() {
+        if !fact.usual {
+            continue;
+        }
+        let (mut fact, mut len) = (fact, fact.packet.len);
+        if let Some(like) = usual::like::<HINTED>(hints, at)
+            && let Some(like) = facts.get(like)
+        {
+            fact = like;
+            // There is nothing behind the packet.
+            len = buf.data().len().wrapping_sub(ETH_LEN) as u16;
+        }
+        if let Some(port) = leave(stages, buf, fact, len, &mut access) {
+            forwarded += 1;
+            *verdict = Verdict::Forward { port };
+        } else {
+            stayed |= 1 << at;
+        }
+    }
+    if stayed != 0 {
+        for (at, fact) in facts.iter_mut().enumerate() {
+            fact.usual &= stayed >> at & 1 == 0;
         }
     }
     forwarded
@@ -284,6 +339,7 @@ fn leave<B: PacketBuf>(
     stages: &Stages,
     buf: &mut B,
     fact: &Fact,
+    len: u16,
     last: &mut Option<Access>,
 ) -> Option<u8> {
     let Fact { slot, packet, .. } = fact;
@@ -294,7 +350,6 @@ fn leave<B: PacketBuf>(
     };
     let header_len = fact.tags.header_len();
     let front = header_len - ETH_LEN;
-    let len = packet.len;
     if !buf.reframe(-(front as isize), header_len + usize::from(len)) {
         return None;
     }

@@ -9,12 +9,13 @@ use bng_wire::ethernet::ETH_LEN;
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::{AHEAD, Burst};
+use crate::coalesce::Hints;
 use crate::destination;
 use crate::fib::Fib4;
 use crate::nat_port::in_block;
 use crate::nat_table::Key;
 use crate::route;
-use crate::usual::{self, End, Packet, Session, SessionFrames};
+use crate::usual::{self, End, Packet, Session, SessionFrames, Stayed, UsualSoFar};
 use crate::verdict::Verdict;
 use crate::worker::Stages;
 
@@ -52,35 +53,94 @@ impl Fact {
 }
 
 /// Forwards the usual packets of a burst, writes their verdicts and returns how many they are; the facts of all others
-/// are not [`usual`](Fact::usual).
-pub(crate) fn run<B: PacketBuf, F: Fib4>(
+/// are not [`usual`](Fact::usual). Without `HINTED`, `hints` are not looked at.
+pub(crate) fn run<B: PacketBuf, F: Fib4, const HINTED: bool>(
     stages: &Stages,
     facts: &mut [Fact; BURST],
     fib: &F,
     burst: &mut Burst<'_, B>,
+    hints: &Hints,
 ) -> usize {
-    parse(stages, burst.bufs, facts);
+    parse::<B, HINTED>(stages, burst.bufs, facts, hints);
     let count = burst.bufs.len().min(BURST);
-    let (mut destinations, mut answers) = ([0; BURST], [0; BURST]);
+    let mut look_up = LookUp {
+        destinations: [0; BURST],
+        count: 0,
+        places: [0; BURST],
+    };
+    let mut answers = [0; BURST];
     let Some(present) = facts.get_mut(..count) else {
         return 0;
     };
-    check(stages, present, &mut destinations);
-    if let (Some(dst), Some(out)) = (destinations.get(..count), answers.get_mut(..count)) {
+    check::<HINTED>(stages, present, hints, &mut look_up);
+    let count = if HINTED { look_up.count.into() } else { count };
+    if let (Some(dst), Some(out)) = (look_up.destinations.get(..count), answers.get_mut(..count)) {
         fib.lookup(dst, out);
     }
-    forward(stages, burst, present, &answers)
+    forward::<B, HINTED>(stages, burst, present, hints, (&answers, &look_up.places))
+}
+
+/// What the FIB is asked.
+struct LookUp {
+    /// One for each packet or, with hints, for each that is not like another.
+    destinations: [u32; BURST],
+    // From here on: with hints only.
+    count: u8,
+    /// Which of them is the packet's.
+    places: [u8; BURST],
+}
+
+impl LookUp {
+    /// Asks for the packet at `at`, or lets it have the answer of the one it is like.
+    #[inline(always)]
+    fn ask<const HINTED: bool>(&mut self, at: usize, like: Option<usize>, dst: u32) {
+        if !HINTED {
+            if let Some(destination) = self.destinations.get_mut(at) {
+                *destination = dst;
+            }
+            return;
+        }
+        let like = like.and_then(|like| self.places.get(like).copied());
+        let place = like.unwrap_or(self.count);
+        if like.is_none()
+            && let Some(destination) = self.destinations.get_mut(usize::from(place))
+        {
+            *destination = dst;
+            self.count += 1;
+        }
+        if let Some(own) = self.places.get_mut(at) {
+            *own = place;
+        }
+    }
 }
 
 /// Pass 1: everything the frame itself says.
 #[inline(never)]
-fn parse<B: PacketBuf>(stages: &Stages, bufs: &[B], facts: &mut [Fact; BURST]) {
-    bufs.iter().take(AHEAD).for_each(B::prefetch);
+fn parse<B: PacketBuf, const HINTED: bool>(
+    stages: &Stages,
+    bufs: &[B],
+    facts: &mut [Fact; BURST],
+    hints: &Hints,
+) {
+    // Who gave the hints has just read the frames.
+    if !HINTED {
+        bufs.iter().take(AHEAD).for_each(B::prefetch);
+    }
     // Most bursts are from one port.
     let mut port = u8::MAX;
     let mut access = None;
+    let mut so_far = UsualSoFar::default();
     for (at, (buf, fact)) in bufs.iter().zip(facts.iter_mut()).enumerate() {
-        if let Some(next) = bufs.get(at + AHEAD) {
+        if let Some(like) = usual::like::<HINTED>(hints, at)
+            && so_far.has(like)
+        {
+            fact.usual = true;
+            so_far.note::<HINTED>(at, true);
+            continue;
+        }
+        if let Some(next) = bufs.get(at + AHEAD)
+            && !HINTED
+        {
             next.prefetch();
         }
         if buf.port() != port {
@@ -101,6 +161,7 @@ fn parse<B: PacketBuf>(stages: &Stages, bufs: &[B], facts: &mut [Fact; BURST]) {
         } else {
             false
         };
+        so_far.note::<HINTED>(at, fact.usual);
     }
 }
 
@@ -113,10 +174,23 @@ fn frames_of(stages: &Stages, port: u8) -> Option<(SessionFrames, u8)> {
 
 /// Pass 2: session, source and destination address, policy, filter, NAT.
 #[inline(never)]
-fn check(stages: &Stages, facts: &mut [Fact], destinations: &mut [u32; BURST]) {
-    for (fact, destination) in facts.iter_mut().zip(destinations) {
-        *destination = fact.packet.dst.get();
-        fact.usual = fact.usual && passes(stages, fact, *destination).is_some();
+fn check<const HINTED: bool>(
+    stages: &Stages,
+    facts: &mut [Fact],
+    hints: &Hints,
+    look_up: &mut LookUp,
+) {
+    let mut so_far = UsualSoFar::default();
+    for (at, fact) in facts.iter_mut().enumerate() {
+        let like = usual::like::<HINTED>(hints, at);
+        let dst = fact.packet.dst.get();
+        look_up.ask::<HINTED>(at, like, dst);
+        fact.usual = fact.usual
+            && match like {
+                Some(like) => so_far.has(like),
+                None => passes(stages, fact, dst).is_some(),
+            };
+        so_far.note::<HINTED>(at, fact.usual);
     }
 }
 
@@ -167,24 +241,45 @@ fn is_routed(stages: &Stages, src: u32) -> bool {
 
 /// Pass 3: next hop, policer, new header, counters.
 #[inline(never)]
-fn forward<B: PacketBuf>(
+fn forward<B: PacketBuf, const HINTED: bool>(
     stages: &Stages,
     burst: &mut Burst<'_, B>,
     facts: &mut [Fact],
-    answers: &[u64; BURST],
+    hints: &Hints,
+    (answers, places): (&[u64; BURST], &[u8; BURST]),
 ) -> usize {
     let mut forwarded = 0;
+    let mut stayed: Stayed = 0;
     // Most bursts leave by few next hops.
     let mut egress = None;
     let packets = burst.bufs.iter_mut().zip(burst.verdicts.iter_mut());
-    for ((buf, verdict), (fact, answer)) in packets.zip(facts.iter_mut().zip(answers)) {
-        if fact.usual {
-            if let Some(port) = leave(stages, buf, fact, *answer, &mut egress) {
-                forwarded += 1;
-                *verdict = Verdict::Forward { port };
-            } else {
-                fact.usual = false;
+    let packets = packets.zip(facts.iter().zip(answers.iter().zip(places)));
+    for (at, ((buf, verdict), (fact, (answer, place)))) in packets.enumerate() {
+        if !fact.usual {
+            continue;
+        }
+        let (mut fact, mut len, mut answer) = (fact, fact.packet.len, *answer);
+        if HINTED {
+            answer = answers[usize::from(*place) % BURST];
+            if let Some(like) = hints.like(at)
+                && let Some(like) = facts.get(like)
+            {
+                fact = like;
+                // There is nothing behind the packet.
+                let front = SessionFrames::L3 + usize::from(like.session.tags);
+                len = buf.data().len().wrapping_sub(front) as u16;
             }
+        }
+        if let Some(port) = leave(stages, buf, fact, len, answer, &mut egress) {
+            forwarded += 1;
+            *verdict = Verdict::Forward { port };
+        } else {
+            stayed |= 1 << at;
+        }
+    }
+    if stayed != 0 {
+        for (at, fact) in facts.iter_mut().enumerate() {
+            fact.usual &= stayed >> at & 1 == 0;
         }
     }
     forwarded
@@ -195,6 +290,7 @@ fn leave<B: PacketBuf>(
     stages: &Stages,
     buf: &mut B,
     fact: &Fact,
+    len: u16,
     answer: u64,
     last: &mut Option<Egress>,
 ) -> Option<u8> {
@@ -203,7 +299,6 @@ fn leave<B: PacketBuf>(
         Some(egress) if egress.answer == answer => egress,
         _ => next_hop(stages, answer, packet, last)?,
     };
-    let len = packet.len;
     if len > egress.mtu {
         return None;
     }

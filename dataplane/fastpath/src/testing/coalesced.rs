@@ -53,12 +53,14 @@ impl World {
             let mut verdicts = vec![Verdict::Host { port: 255 }; chunk.len()];
             let before = self.snapshot(worker);
             let fast = &mut self.workers[usize::from(worker)];
-            coalescer.observe(direction, &chunk, now_ns);
+            let hints = coalescer.observe(direction, &chunk, now_ns);
             match direction {
                 Direction::Upstream => {
-                    fast.upstream(&self.fib, &mut chunk, &mut verdicts, origin);
+                    fast.upstream_with(&self.fib, &mut chunk, &mut verdicts, origin, hints);
                 }
-                Direction::Downstream => fast.downstream(&mut chunk, &mut verdicts, origin),
+                Direction::Downstream => {
+                    fast.downstream_with(&mut chunk, &mut verdicts, origin, hints);
+                }
             }
             conservation::check(&before, &self.snapshot(worker), &verdicts);
             coalescer.release(chunk, &verdicts, sink);

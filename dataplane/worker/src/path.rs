@@ -117,10 +117,10 @@ impl Path {
         let mut verdicts = [Verdict::Drop(Counter::NotForUs); BURST];
         let frames = Frame::of_burst(burst);
         let hints = coalescer.observe(direction, frames, self.now_ns);
-        let _ = hints;
+        let fast = &mut self.fast;
         match direction {
-            Direction::Upstream => self.fast.upstream(fib, frames, &mut verdicts, origin),
-            Direction::Downstream => self.fast.downstream(frames, &mut verdicts, origin),
+            Direction::Upstream => fast.upstream_with(fib, frames, &mut verdicts, origin, hints),
+            Direction::Downstream => fast.downstream_with(frames, &mut verdicts, origin, hints),
         }
         self.inject();
         let verdicts = verdicts.get(..burst.len()).unwrap_or(&[]);

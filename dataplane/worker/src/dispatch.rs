@@ -264,6 +264,14 @@ impl Sink<Frame> for Departures<'_> {
         {
             return self.one(mbuf.into(), verdict);
         }
+        if let Verdict::Forward { port } = verdict
+            && let Some(tx) = self.out.tx.get_mut(usize::from(port))
+        {
+            for frame in frames.drain(..) {
+                tx.push(frame.into(), self.shm);
+            }
+            return;
+        }
         for frame in frames.drain(..) {
             self.one(frame, verdict);
         }

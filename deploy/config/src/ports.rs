@@ -43,6 +43,8 @@ pub struct Dataplane {
 pub const RING_FRAMES: u32 = 1_024;
 /// Packet buffers a thread of `bng-dataplane` keeps to itself, at most, and half as many more before it gives some back.
 pub const MBUF_CACHE: u32 = 256;
+/// Buffers of a super-packet that one transmit descriptor may stand for (indirect descriptors of `net_virtio`).
+const CHAINED: u64 = 7;
 /// Runs a worker holds, at most, when something is coalesced (X1).
 pub const HELD_RUNS: u32 = 64;
 
@@ -56,7 +58,13 @@ impl Dataplane {
         let (workers, ports) = (count(self.workers.len()), count(self.ports.len()));
         let descriptors = self.ports.iter();
         let descriptors: u64 = descriptors
-            .map(|port| u64::from(port.rx_descriptors) + u64::from(port.tx_descriptors))
+            .map(|port| {
+                let each = match port.segmentation {
+                    Segmentation::Software => 1,
+                    Segmentation::Port => CHAINED,
+                };
+                u64::from(port.rx_descriptors) + u64::from(port.tx_descriptors) * each
+            })
             .sum();
         let core = self.ports.iter().filter(|port| port.role == PortRole::Core);
         let rings = workers * workers.saturating_sub(1) + workers + count(core.count());

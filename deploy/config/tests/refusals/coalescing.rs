@@ -124,3 +124,16 @@ fn held_runs_need_buffers_of_their_own() {
         other => panic!("{other}"),
     }
 }
+
+/// A descriptor may stand for a chain of buffers where the port takes super-packets.
+#[test]
+fn super_packets_need_more_buffers_than_descriptors() {
+    let needed = |text: &str| accepted(text).dataplane.mbufs_needed();
+    let port = GOOD.replacen(
+        "role: core",
+        "role: core\n      segmentation: port\n      tx_descriptors: 512",
+        1,
+    );
+    let worker = port.replacen("segmentation: port", "segmentation: software", 1);
+    assert_eq!(needed(&port), needed(&worker) + 2 * 6 * 512);
+}

@@ -319,13 +319,15 @@ impl Lane {
             if let Some(copies) = &mut self.copies {
                 copies.out_of(&burst, done);
             }
-            let (shm, out) = self.stages.parts();
+            let (shm, _) = self.stages.parts();
             shm.count(packets, frames as u64);
             shm.count(octets, bytes);
-            black_box(shm.take_injected(&mut self.buffer));
+            self.stages.inject(&mut self.buffer);
+            let (shm, out) = self.stages.parts();
             out.dispatch(&mut burst, &verdicts, shm, now_ns / 1_000_000);
-            black_box(shm.take_injected(&mut self.buffer));
+            self.stages.inject(&mut self.buffer);
             self.from_host.dequeue_burst(&mut burst);
+            let (shm, _) = self.stages.parts();
             shm.count(Counter::Loops, 1);
             shm.pay_bell();
             shm.quiescent();

@@ -1,5 +1,6 @@
 //! Whose fast path a lane runs.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use bng_dataplane::dispatch::Outlets;
@@ -9,7 +10,7 @@ use bng_dataplane::inject::Injector;
 use bng_dataplane::path::Path;
 use bng_fastpath::coalesce::{self, Coalescer};
 use bng_fastpath::{BURST, FastPath, Origin, Settings, Verdict};
-use bng_shm::{Counter, Worker};
+use bng_shm::{Counter, FRAME_MAX, Worker};
 use parking_lot::Mutex;
 use rte_rs::{Burst, Mempool};
 
@@ -67,6 +68,19 @@ impl Stages {
         match self {
             Self::Own(own) => (own.path.fast.shm_mut(), &mut own.path.out),
             Self::Shared(_, _, worker, out) => (worker, out),
+        }
+    }
+
+    /// A look for frames from control, of which there are none.
+    #[inline]
+    pub(super) fn inject(&mut self, buffer: &mut [u8; FRAME_MAX]) {
+        match self {
+            Self::Own(own) => {
+                black_box(own.path.inject());
+            }
+            Self::Shared(_, _, shm, _) => {
+                black_box(shm.take_injected(buffer));
+            }
         }
     }
 

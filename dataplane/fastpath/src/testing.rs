@@ -9,6 +9,7 @@ mod conservation;
 mod fib;
 mod frames;
 mod frames_v6;
+mod interleaved;
 mod l4_frame;
 mod recipe;
 mod world;
@@ -23,6 +24,7 @@ pub use frames::{
 pub use frames_v6::{
     assert_checksums6, echo6, extended, icmpv6, ipv6, tcp6, udp6, wrong_checksum6,
 };
+pub use interleaved::{Interleaved, interleaved};
 pub use l4_frame::L4Frame;
 pub use recipe::{Check, Kind, Recipe};
 pub use world::{Spec, World};

@@ -12,6 +12,7 @@
     reason = "the helpers of tests fail as tests do"
 )]
 
+mod any_bytes;
 mod case;
 mod cases;
 mod classify;

@@ -55,6 +55,23 @@ pub(crate) struct Tcp {
     pub(crate) cwr: bool,
 }
 
+/// Whether a hint may say that a frame is like another: one flow, and all the same that a look-up or a rewrite asks for.
+pub(crate) fn are_alike(direction: Direction, a: &TestBuf, b: &TestBuf) -> bool {
+    // Whatever is left alone is like nothing, checksums nobody looked at excepted.
+    let settings = Settings {
+        verify: false,
+        ..crate::drive::settings(0)
+    };
+    let of = |buf| match classify(&settings, direction, buf) {
+        (place, Class::Candidate(candidate)) => {
+            let df = candidate.ipv4.map(|(df, _)| df);
+            Some((place, candidate.same, df))
+        }
+        _ => None,
+    };
+    of(a).is_some_and(|a| Some(a) == of(b))
+}
+
 /// The classes of a list of frames, by their marks.
 pub(crate) fn places<'a>(
     settings: &Settings,

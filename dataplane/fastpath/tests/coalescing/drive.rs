@@ -5,6 +5,8 @@ use bng_fastpath::testing::TestBuf;
 use bng_fastpath::{BURST, Direction, Verdict};
 use bng_shm::Counter;
 
+use crate::classify;
+
 /// One receive burst of any length.
 #[derive(Debug, Clone)]
 pub(crate) struct Burst {
@@ -33,6 +35,8 @@ pub(crate) struct Collected {
     pub(crate) outs: Vec<Out>,
     /// The stages take frames out of runs.
     pub(crate) cut: bool,
+    /// Frames said to be like others.
+    pub(crate) hints: u64,
 }
 
 impl Sink<TestBuf> for Collected {
@@ -81,7 +85,15 @@ pub(crate) fn burst(coalescer: &mut Coalescer<TestBuf>, burst: &Burst, sink: &mu
     assert_heads_rise(sink, first);
     for chunk in burst.frames.chunks(BURST) {
         let (frames, verdicts): (Vec<_>, Vec<_>) = chunk.iter().cloned().unzip();
-        coalescer.observe(burst.direction, &frames, burst.now_ns);
+        let hints = *coalescer.observe(burst.direction, &frames, burst.now_ns);
+        for (at, frame) in frames.iter().enumerate() {
+            if let Some(like) = hints.like(at) {
+                assert!(like < at, "frame {at} is like {like}");
+                let other = &frames[like];
+                assert!(classify::are_alike(burst.direction, other, frame));
+                sink.hints += 1;
+            }
+        }
         coalescer.release(frames, &verdicts, sink);
     }
     let first = sink.outs.len();

@@ -37,12 +37,18 @@ pub(crate) fn difference(places: &Places, got: &[&[u32]], wanted: &[&[u32]]) -> 
             only(&in_wanted, &in_got)
         ));
     }
-    for (at, first) in wanted.iter().enumerate() {
-        for second in &wanted[at + 1..] {
-            let is_related = related(&places[&first[0]], &places[&second[0]]);
-            if is_related && in_got[*first] > in_got[*second] {
-                let places = (&places[&second[0]], &places[&first[0]]);
-                return Some(format!("order: {second:?} before {first:?}: {places:?}"));
+    let ranked = wanted
+        .iter()
+        .map(|marks| (&places[&marks[0]], in_got[*marks], *marks));
+    let ranked: Vec<_> = ranked.collect();
+    for (at, first) in ranked.iter().enumerate() {
+        for second in &ranked[at + 1..] {
+            // Only what is the other way round is looked at closely.
+            if first.1 > second.1 && related(first.0, second.0) {
+                return Some(format!(
+                    "order: {:?} before {:?}: {:?} {:?}",
+                    second.2, first.2, second.0, first.0
+                ));
             }
         }
     }

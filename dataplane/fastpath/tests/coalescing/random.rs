@@ -1,7 +1,7 @@
 //! Random traffic through the coalescer and through the model: the grouping must be the model's (P3), every frame comes
 //! out once and as it was (P1 and P2 in list form), and the counters say what happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bng_fastpath::coalesce::{Coalescer, Run, Settings};
 use bng_fastpath::testing::{Spec, TestBuf, World};
@@ -22,16 +22,30 @@ struct Totals {
     handed_over: u64,
     merged: u64,
     runs: u64,
+    /// Runs of one frame.
+    alone: u64,
+    hints: u64,
     /// By the buckets of the histogram: up to 2, 4, 8, 16, 32 frames, and more.
     histogram: [u64; 6],
 }
 
 impl Totals {
-    fn count(&mut self, outs: &[Out]) {
+    fn count(&mut self, outs: &[Out], groups: &[Group], classes: &order::Places) {
+        let many = groups.iter().filter(|group| group.run.is_some());
+        let in_group: BTreeSet<u32> = many.flat_map(|group| group.marks.clone()).collect();
         for out in outs {
             let frames = out.frames.len();
             self.frames += frames as u64;
             self.handed_over += u64::from(matches!(out.verdict, Verdict::HandOver { .. }));
+            let first = out.frames[0].mark();
+            if let Class::Candidate(candidate) = &classes[&first].1
+                && out.run.is_none()
+                && matches!(out.verdict, Verdict::Forward { .. } | Verdict::Host { .. })
+            {
+                // With FIN or PSH it was no run at all (E1), if it did not belong to one before.
+                let is_push = candidate.tcp.as_ref().is_some_and(|tcp| tcp.push_or_fin);
+                self.alone += u64::from(!is_push || in_group.contains(&first));
+            }
             if out.run.is_some() {
                 self.runs += 1;
                 self.merged += frames as u64;
@@ -65,6 +79,7 @@ impl Totals {
             of(Counter::CoalesceFrames),
             of(Counter::CoalesceSingle) + self.merged
         );
+        assert_eq!(group(Counters::CoalesceEnd), self.runs + self.alone);
         assert_eq!(
             of(Counter::CoalesceFrames) + group(Counters::CoalescePass),
             self.frames - self.handed_over
@@ -174,8 +189,10 @@ fn scenario(seed: u64, kind: Crowd, world: &World, totals: &mut Totals) {
     coalescer.flush(Counter::EndBurst, &mut sink);
     coalescer.settle(world.workers[0].shm());
     assert!(coalescer.is_empty(), "seed {seed}");
-    totals.count(&sink.outs);
-    compare(seed, &settings, &model.take(), &sink.outs, &sent, &classes);
+    let groups = model.take();
+    totals.count(&sink.outs, &groups, &classes);
+    totals.hints += sink.hints;
+    compare(seed, &settings, &groups, &sink.outs, &sent, &classes);
 }
 
 fn compare(
@@ -226,13 +243,14 @@ fn compare(
 fn random_traffic_is_grouped_as_by_the_model() {
     let world = World::new(Spec::default());
     let mut totals = Totals::default();
-    for seed in 0..1_500 {
+    for seed in 0..800 {
         scenario(seed, Crowd::Few, &world, &mut totals);
     }
     totals.assert_counted(&world);
     // The traffic is what it is meant to be: long runs and short ones.
     assert!(totals.merged * 4 > totals.frames, "{totals:?}");
-    assert!(totals.histogram.iter().all(|runs| *runs > 50), "{totals:?}");
+    assert!(totals.hints * 4 > totals.frames, "{totals:?}");
+    assert!(totals.histogram.iter().all(|runs| *runs > 20), "{totals:?}");
 }
 
 #[test]

@@ -71,7 +71,8 @@ pub(crate) fn settings(hold_ns: u64) -> Settings {
         ipv6: true,
         ports_off: Vec::new(),
         hold_ns,
-        max_frames: 64,
+        // More than the most of UDP (M8), which a limit of 64 would hide.
+        max_frames: 100,
         verify: true,
     }
 }

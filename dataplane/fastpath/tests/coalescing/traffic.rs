@@ -85,7 +85,7 @@ impl Traffic {
         // Clock steps are whole microseconds: a run is never exactly as old as it may get.
         let hold_ns = random.pick(&[0, 0, 100_500, 199_500]);
         let mut settings = Settings {
-            max_frames: random.pick(&[64, 64, 64, 17, 3, 2]),
+            max_frames: random.pick(&[100, 100, 64, 17, 3, 2]),
             ..drive::settings(hold_ns)
         };
         let one = Protocols {

@@ -7,6 +7,7 @@ use bng_dataplane::host::{HostBell, host_ring};
 use bng_dataplane::segmentation::Mode;
 use bng_dataplane::tx::TxPort;
 use bng_fastpath::coalesce::{Ids, Protocols, Run, Sink};
+use bng_fastpath::testing::L4Frame;
 use bng_fastpath::{BURST, Verdict};
 use bng_shm::{Capacities, Counter, Dataplane, Publisher, Worker};
 use bng_wire::MacAddr;
@@ -112,6 +113,22 @@ fn run(mode: Mode) -> (Run, Vec<Vec<u8>>) {
     (run, mode.frames(MacAddr([2, 0, 0, 0, 0, 1])))
 }
 
+/// A run of three UDP datagrams.
+fn udp_run() -> (Run, Vec<Vec<u8>>) {
+    let frames = L4Frame::new(None, false, false, &[7; 2_500]).cut(1_000, 1);
+    let (tcp, _) = run(Mode::Ipv4);
+    let udp = Run {
+        is_tcp: false,
+        last_segment: 500,
+        ..tcp
+    };
+    (udp, frames.iter().map(L4Frame::frame).collect())
+}
+
+fn singly(frames: &[Vec<u8>]) -> Vec<(u16, Vec<u8>)> {
+    frames.iter().map(|frame| (1, frame.clone())).collect()
+}
+
 /// What came out of a queue: how many buffers each packet has, and its bytes.
 fn taken(take: impl FnOnce(&mut Burst<BURST>) -> usize) -> Vec<(u16, Vec<u8>)> {
     let mut burst: Burst<BURST> = Burst::new();
@@ -138,7 +155,7 @@ fn a_run_leaves_in_one_piece_where_that_is_taken_and_counts_as_its_frames_everyw
     let (tcp, frames) = run(Mode::Ipv4);
     let (tcp6, frames6) = run(Mode::Ipv6);
     let bytes: usize = frames.iter().map(Vec::len).sum();
-    let singly: Vec<_> = frames.iter().map(|frame| (1, frame.clone())).collect();
+    let (udp, datagrams) = udp_run();
     let mut expected = [0u64; 3];
     let mut check = |world: &World, add: [u64; 3]| {
         let counters = [Counter::TxCore, Counter::TxCoreBytes, Counter::SuperSent];
@@ -151,7 +168,7 @@ fn a_run_leaves_in_one_piece_where_that_is_taken_and_counts_as_its_frames_everyw
     // A port that takes frames gets them back to back, in order (S8).
     world.depart(&tcp, &frames, Verdict::Forward { port: FRAMES });
     world.out.flush(&world.shm);
-    assert_eq!(taken(|burst| world.sent[0].burst(burst)), singly);
+    assert_eq!(taken(|burst| world.sent[0].burst(burst)), singly(&frames));
     check(&world, [4, bytes as u64, 0]);
 
     // The other one gets a packet of each family.
@@ -173,15 +190,12 @@ fn a_run_leaves_in_one_piece_where_that_is_taken_and_counts_as_its_frames_everyw
         ids: Ids::Fixed,
         ..tcp
     };
-    let udp = Run {
-        is_tcp: false,
-        ..tcp
-    };
-    for run in [fixed, udp] {
-        world.depart(&run, &frames, to);
+    for (run, frames) in [(&fixed, &frames), (&udp, &datagrams)] {
+        world.depart(run, frames, to);
         world.out.flush(&world.shm);
-        assert_eq!(taken(|burst| world.sent[1].burst(burst)), singly);
-        check(&world, [4, bytes as u64, 0]);
+        assert_eq!(taken(|burst| world.sent[1].burst(burst)), singly(frames));
+        let bytes: usize = frames.iter().map(Vec::len).sum();
+        check(&world, [frames.len() as u64, bytes as u64, 0]);
     }
 
     // F8: what the queue does not take are that many frames.
@@ -199,9 +213,15 @@ fn a_run_leaves_in_one_piece_where_that_is_taken_and_counts_as_its_frames_everyw
     world.depart(&tcp, &frames, Verdict::Host { port: 1 });
     let came = taken(|burst| world.host.dequeue_burst(burst));
     assert_eq!((came.len(), came[0].0), (1, 4));
-    for (run, port) in [(&udp, 1), (&tcp, 0)] {
-        world.depart(run, &frames, Verdict::Host { port });
-        assert_eq!(taken(|burst| world.host.dequeue_burst(burst)), singly);
+    for (run, frames, port) in [(&udp, &datagrams, 1), (&tcp, &frames, 0)] {
+        world.depart(run, frames, Verdict::Host { port });
+        let came = taken(|burst| world.host.dequeue_burst(burst));
+        assert_eq!(came, singly(frames));
     }
+    // The kernel of another twin takes UDP, too.
+    world.out.twins[1].udp = true;
+    world.depart(&udp, &datagrams, Verdict::Host { port: 1 });
+    let came = taken(|burst| world.host.dequeue_burst(burst));
+    assert_eq!((came.len(), came[0].0), (1, 3));
     assert_eq!(world.pool.in_use(), 0);
 }

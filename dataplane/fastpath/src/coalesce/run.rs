@@ -1,9 +1,9 @@
 //! One run, and whether a frame joins it (sections 5 and 6 of the rules).
 //!
-//! A run keeps the headers of the frame it expects next: one as large as the head, in sequence. Nearly always that is the frame
-//! that comes, and then all that is compared are words. If not, a mask says what must be the same in all its frames:
-//! everything but lengths, identification, checksums, sequence number, FIN and PSH. If that fails too somebody asks which field
-//! it was, to count the reason.
+//! A run keeps the headers of its head and expects a frame as large as that, in sequence. Nearly always that is the frame that
+//! comes, and then all that is compared are words. If not, a mask says what must be the same in all its frames: everything but
+//! lengths, identification, checksums, sequence number, FIN and PSH. If that fails too somebody asks which field it was, to
+//! count the reason. (What is expected is not written into the headers: the next comparison would have to wait for it.)
 
 use bng_shm::Counter;
 use bng_wire::ipv6::IPV6_LEN;
@@ -56,10 +56,8 @@ pub(super) struct Run {
     pub(super) first_seen: (u32, u8),
     /// Blocks the headers fill.
     blocks: u8,
-    /// The headers of the frame that is expected next: those of the head, but for identification, header checksum and
-    /// sequence number. The TCP or UDP checksum is the head's.
     headers: Headers,
-    /// Which bits of them the expected frame has.
+    /// Which bits of them the expected frame has: all but identification, checksums and sequence number.
     exact: Headers,
     /// Which bits of them all frames of the run have.
     same: Headers,
@@ -163,21 +161,24 @@ impl Run {
         if let Some(bytes) = self.exact.as_flattened_mut().get_mut(..headers) {
             bytes.fill(0xff);
         }
+        if !is_ipv6 {
+            clear(&mut self.exact, l3 + 4);
+            clear(&mut self.exact, l3 + 10);
+        }
+        if is_tcp {
+            clear(&mut self.exact, l4 + 4);
+            clear(&mut self.exact, l4 + 6);
+        }
         clear(&mut self.exact, l4 + if is_tcp { 16 } else { 6 });
         self.same = self.exact;
         if is_session {
             clear(&mut self.same, l3 - PPP_LEN - 2);
         }
-        let lengths: &[usize] = if is_ipv6 { &[4] } else { &[2, 4, 10] };
-        for at in lengths {
-            clear(&mut self.same, l3 + at);
-        }
-        clear(&mut self.same, l4 + 4);
-        if is_tcp {
-            clear(&mut self.same, l4 + 6);
-            if let Some(flags) = self.same.as_flattened_mut().get_mut(l4 + 13) {
-                *flags = !(FIN | PSH);
-            }
+        clear(&mut self.same, l3 + if is_ipv6 { 4 } else { 2 });
+        if !is_tcp {
+            clear(&mut self.same, l4 + 4);
+        } else if let Some(flags) = self.same.as_flattened_mut().get_mut(l4 + 13) {
+            *flags = !(FIN | PSH);
         }
     }
 
@@ -276,8 +277,36 @@ impl Run {
             && self.bytes + u32::from(self.next.payload) <= MAX_BYTES
             && buf.is_contiguous()
             && self.has_headers(data, &self.exact)
-            && (self.shape.is_tcp || has_udp_checksum(data, self.shape.l4))
+            && self.is_in_sequence(data).is_some()
             && reader.is_right(buf, &self.shape)
+    }
+
+    /// Identification, header checksum and sequence number of a frame that has the rest of the headers. A UDP frame must have a
+    /// checksum (C16).
+    #[inline(always)]
+    fn is_in_sequence(&self, data: &[u8]) -> Option<()> {
+        let Shape {
+            l3,
+            l4,
+            is_ipv6,
+            is_tcp,
+            ..
+        } = self.shape;
+        if !is_ipv6 {
+            let lengths = Lengths::at(data, l3.into())?;
+            if lengths.id.get() != self.next.id || lengths.check.get() != self.next.check {
+                return None;
+            }
+        }
+        let l4 = data.get(usize::from(l4)..)?;
+        let fits = if is_tcp {
+            let (tcp, _) = TcpHdr::ref_from_prefix(l4).ok()?;
+            tcp.seq.get() == self.next.seq
+        } else {
+            let (udp, _) = UdpHdr::ref_from_prefix(l4).ok()?;
+            udp.checksum != U16::ZERO
+        };
+        fits.then_some(())
     }
 
     /// What differs in a frame that is a candidate and joins the run, if it is seen at a glance; if not, it may join as well.
@@ -373,46 +402,19 @@ impl Run {
     /// Goes from the last frame to the one expected after it, which is as large as the head.
     #[inline(always)]
     fn expect(&mut self) {
-        let Self {
-            next,
-            shape,
-            headers,
-            step,
-            ..
-        } = self;
-        let headers = headers.as_flattened_mut();
-        let mut put = |at: usize, field: &[u8]| {
-            if let Some(place) = headers.get_mut(at..at + field.len()) {
-                place.copy_from_slice(field);
-            }
-        };
-        if !shape.is_ipv6 {
-            if *step != 0 {
-                // One more in the sum is one less in its complement, whose zero is never written as all ones; 2^16 is 1 in
-                // this arithmetic, so nothing changes when the identification goes back to 0 (RFC 1071).
-                next.check = match (next.id, next.check) {
-                    (u16::MAX, check) => check,
-                    (_, 0) => 0xfffe,
-                    (_, check) => check - 1,
-                };
-                next.id = next.id.wrapping_add(1);
-            }
-            let l3 = usize::from(shape.l3);
-            put(l3 + 4, &next.id.to_be_bytes());
-            put(l3 + 10, &next.check.to_be_bytes());
+        let next = &mut self.next;
+        if self.step != 0 {
+            // One more in the sum is one less in its complement, whose zero is never written as all ones; 2^16 is 1 in this
+            // arithmetic, so nothing changes when the identification goes back to 0 (RFC 1071).
+            next.check = match (next.id, next.check) {
+                (u16::MAX, check) => check,
+                (_, 0) => 0xfffe,
+                (_, check) => check - 1,
+            };
+            next.id = next.id.wrapping_add(1);
         }
-        if shape.is_tcp {
-            next.seq = next.seq.wrapping_add(next.payload.into());
-            put(usize::from(shape.l4) + 4, &next.seq.to_be_bytes());
-        }
+        next.seq = next.seq.wrapping_add(next.payload.into());
     }
-}
-
-/// Whether the UDP header at `l4` has a checksum (C16).
-#[inline(always)]
-fn has_udp_checksum(data: &[u8], l4: u16) -> bool {
-    let header = data.get(usize::from(l4)..).map(UdpHdr::ref_from_prefix);
-    matches!(header, Some(Ok((udp, _))) if udp.checksum != U16::ZERO)
 }
 
 /// Copies the first blocks of a frame, which is as long as they are or ends in the last one.

@@ -21,7 +21,7 @@ fn dataplane() -> PathBuf {
 /// A measurement in a network namespace that goes away with it.
 fn measure(way: &str, protocol: &str, coalescing: bool) -> Value {
     let cell = json!({
-        "way": way, "protocol": protocol, "flows": 3, "coalescing": coalescing, "train": 16, "hold_us": 0,
+        "way": way, "protocol": protocol, "flows": 3, "coalescing": coalescing, "train": 16,
     });
     let output = Command::new("unshare")
         .args(["--net", env!("CARGO_BIN_EXE_bng-perf"), "downloads"])
@@ -57,5 +57,19 @@ fn without_coalescing_the_kernel_gets_every_frame_by_itself() {
         for none in ["supers", "merged", "whole"] {
             assert_eq!(count(&measured, none), 0, "{measured}");
         }
+    }
+}
+
+#[test]
+fn with_coalescing_the_kernel_gets_super_packets() {
+    for (way, protocol) in [("twin", "tcp"), ("twin", "udp"), ("vhost", "tcp")] {
+        let measured = measure(way, protocol, true);
+        assert!(
+            count(&measured, "payload_bytes") > 100 * 1_400,
+            "{measured}"
+        );
+        assert!(count(&measured, "whole") > 10, "{measured}");
+        let (merged, supers) = (count(&measured, "merged"), count(&measured, "supers"));
+        assert!(merged > 4 * supers, "{measured}");
     }
 }

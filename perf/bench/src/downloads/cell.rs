@@ -16,7 +16,7 @@ pub(crate) enum Protocol {
 pub(crate) enum Way {
     /// The kernel downloads through the TAP twin of a core port.
     Twin,
-    /// A subscriber uploads to a virtual machine behind a vhost core port.
+    /// A subscriber uploads to a machine at the vhost end of a virtio core port.
     Vhost,
 }
 
@@ -30,6 +30,4 @@ pub(crate) struct Cell {
     pub(crate) coalescing: bool,
     /// Frames a flow sends at once.
     pub(crate) train: u8,
-    /// Hold time, microseconds.
-    pub(crate) hold_us: u32,
 }

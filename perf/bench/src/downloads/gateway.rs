@@ -1,7 +1,7 @@
 //! The gateway of one measurement: the real process, its configuration, its threads.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -19,11 +19,14 @@ const BACKOFF_US: u32 = 50;
 /// Name of the core port's TAP twin, alone in its network namespace.
 pub(super) const TWIN: &str = "core0";
 
+/// Slots of a virtio ring, the largest there is: more than the frames on their way.
+const QUEUE: u32 = 1_024;
+
 /// Addresses the subscribers have outside.
 pub(super) const PUBLIC: &str = "198.18.0.0/30";
 
 /// The configuration.
-fn yaml(cell: &Cell, cores: Cores, directory: &Path, name: &str) -> String {
+fn yaml(cell: &Cell, cores: Cores, machine: Option<&Path>, directory: &Path, name: &str) -> String {
     let dir = directory.display();
     let on = cell.coalescing;
     let (tcp, udp) = match cell.protocol {
@@ -37,10 +40,8 @@ fn yaml(cell: &Cell, cores: Cores, directory: &Path, name: &str) -> String {
             ("downstream", device, format!("twin_offloads: {on}"))
         }
         Way::Vhost => {
-            let device = format!(
-                "net_vhost0,iface={},tso=1",
-                machine_socket(directory).display()
-            );
+            let path = machine.unwrap_or(Path::new("")).display();
+            let device = format!("net_virtio_user0,path={path},queue_size={QUEUE}");
             let kind = if on { "port" } else { "software" };
             ("upstream", device, format!("segmentation: {kind}"))
         }
@@ -55,8 +56,8 @@ dataplane:
   idle_backoff_us: {BACKOFF_US}
   mbufs: 32768
   routes: {{ ipv4: 1024, ipv6: 1024 }}
-  eal: {{ hugepages: true, memory_mib: 384, file_prefix: {name} }}
-  coalescing: {{ {direction}: {protocols}, hold_us: {hold} }}
+  eal: {{ hugepages: true, memory_mib: 384, file_prefix: {name}, extra_args: [--single-file-segments] }}
+  coalescing: {{ {direction}: {protocols} }}
   ports:
     - {{ name: access0, role: access, device: \"{access}\", mtu: 1500 }}
     - {{ name: {TWIN}, role: core, device: \"{core}\", mtu: 1500, {kind} }}
@@ -69,21 +70,20 @@ auth: {{ protocols: [pap], users: [{{ name: a, password: b }}] }}
 ",
         kernel = cores.kernel,
         packets = cores.packets,
-        hold = if on { cell.hold_us } else { 0 },
         access = device(0, "server", directory),
     )
 }
 
-/// Socket of the vhost port.
-pub(super) fn machine_socket(directory: &Path) -> PathBuf {
-    directory.join("vhost.sock")
-}
-
-/// Starts it.
-pub(super) fn start(program: &Path, cell: &Cell, cores: Cores) -> Result<Gateway> {
+/// Starts it. `machine` is the socket of what is behind a virtio port.
+pub(super) fn start(
+    program: &Path,
+    cell: &Cell,
+    cores: Cores,
+    machine: Option<&Path>,
+) -> Result<Gateway> {
     let name = format!("bng-downloads-{}", std::process::id());
     Gateway::start_with(program, &name, |directory| {
-        Ok(yaml(cell, cores, directory, &name))
+        Ok(yaml(cell, cores, machine, directory, &name))
     })
 }
 
@@ -138,13 +138,18 @@ mod tests {
                         flows: 64,
                         coalescing: on,
                         train: 16,
-                        hold_us: 50,
                     };
                     let cores = Cores {
                         kernel: 0,
                         packets: 1,
                     };
-                    let text = yaml(&cell, cores, Path::new("/dev/shm/x"), "x");
+                    let text = yaml(
+                        &cell,
+                        cores,
+                        Some(Path::new("/x.sock")),
+                        Path::new("/dev/shm/x"),
+                        "x",
+                    );
                     let dataplane = bng_config::Config::parse(text.as_bytes(), Path::new("x.yaml"))
                         .unwrap()
                         .dataplane;

@@ -1,10 +1,11 @@
-//! A virtual machine, as far as its network card goes: the other end of a vhost port, and a kernel behind it.
+//! What is behind a virtio port: the vhost end of its rings, and a kernel behind that.
 //!
 //! What comes out of the virtio rings goes into a TAP device with the virtio header that says what is still to be done:
 //! checksums, cutting. So large packets get into the kernel as a guest's driver would give them to it.
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,9 +13,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, bail};
 use bng_wire::MacAddr;
 use bng_wire::checksum::Sum;
-use rte_rs::{
-    Burst, Eal, Mbuf, Mempool, Port, PortConfig, RxOffloads, RxQueue, TxOffloads, TxQueue, ol_flags,
-};
+use rte_rs::{Burst, Eal, Mbuf, Mempool, Port, PortConfig, RxOffloads, RxQueue, TxQueue, ol_flags};
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use crate::wire::ends::BURST;
@@ -40,6 +39,7 @@ const LARGEST_FRAME: usize = 2_000;
 
 /// The machine: its thread ends when told to.
 pub(super) struct Machine {
+    socket: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
 }
@@ -55,16 +55,19 @@ struct Card {
 }
 
 impl Machine {
-    /// Starts it on `core` with the card `device`.
-    pub(super) fn start(eal: &Eal, device: &str, pool: &Mempool, core: usize) -> Result<Self> {
+    /// Starts it on `core`; the gateway's port finds it afterwards.
+    pub(super) fn start(eal: &Eal, pool: &Mempool, core: usize) -> Result<Self> {
+        let socket = PathBuf::from(format!(
+            "/dev/shm/bng-downloads-{}.sock",
+            std::process::id()
+        ));
+        let device = format!("net_vhost0,iface={},tso=1", socket.display());
         let failed = || format!("device {device}");
-        let mut port = Port::probe(eal, device).with_context(failed)?;
-        let wishes = RxOffloads::TCP_LRO | RxOffloads::TCP_CKSUM | RxOffloads::UDP_CKSUM;
+        let mut port = Port::probe(eal, &device).with_context(failed)?;
         port.configure(
             &PortConfig {
-                rx_offloads: wishes,
-                tx_offloads: TxOffloads::NONE,
-                promiscuous: true,
+                // What is not asked for the driver would do: complete the checksums.
+                rx_offloads: RxOffloads::TCP_CKSUM | RxOffloads::UDP_CKSUM,
                 ..PortConfig::default()
             },
             pool,
@@ -106,9 +109,15 @@ impl Machine {
                 Ok(())
             })?;
         Ok(Self {
+            socket,
             stop,
             thread: Some(thread),
         })
+    }
+
+    /// Socket by which a virtio port gets to it.
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// Ends it.
@@ -119,6 +128,13 @@ impl Machine {
             Some(Err(_)) => bail!("the machine panicked"),
             None => Ok(()),
         }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // The driver removes it if all goes well.
+        let _removed = std::fs::remove_file(&self.socket);
     }
 }
 

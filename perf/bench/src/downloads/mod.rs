@@ -32,7 +32,12 @@ mod results;
 mod run;
 mod template;
 
-/// Measures TCP and UDP into the kernel through a TAP twin, with coalescing off and on.
+/// Trains measured besides, to see what is left of the gain when flows are interleaved.
+const SHORT_TRAINS: [u8; 3] = [1, 4, 8];
+/// Flows that send those.
+const SHORT_TRAIN_FLOWS: u16 = 8;
+
+/// Measures TCP and UDP into the kernel, through a TAP twin and through a virtio port, with coalescing off and on.
 #[derive(Debug, Args)]
 pub(crate) struct DownloadsArgs {
     /// Directory for the results.
@@ -42,7 +47,7 @@ pub(crate) struct DownloadsArgs {
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     seconds: f64,
     /// Runs of each cell.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
     /// Flows, a row for each.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 64])]
@@ -113,23 +118,25 @@ fn cores() -> Result<Cores> {
 
 /// All rows. Each time the whole table, so that a slow minute of the machine does not hit all runs of a cell.
 fn grid(args: &DownloadsArgs, program: &Path, cores: Cores) -> Result<Results> {
+    let row = |way, protocol, flows, train| Row {
+        way,
+        protocol,
+        flows,
+        train,
+        payload: template::full(way, protocol),
+        off: Vec::new(),
+        on: Vec::new(),
+    };
     let mut rows: Vec<Row> = Vec::new();
-    let tables = [
+    for (way, protocol) in [
         (Way::Twin, Protocol::Tcp),
         (Way::Vhost, Protocol::Tcp),
         (Way::Twin, Protocol::Udp),
-    ];
-    for (way, protocol) in tables {
-        rows.extend(args.flows.iter().map(|flows| Row {
-            way,
-            protocol,
-            flows: *flows,
-            train: args.train,
-            hold_us: 0,
-            payload: template::full(way, protocol),
-            off: Vec::new(),
-            on: Vec::new(),
-        }));
+    ] {
+        let flows = args.flows.iter();
+        rows.extend(flows.map(|flows| row(way, protocol, *flows, args.train)));
+        let trains = SHORT_TRAINS.iter().filter(|_| protocol == Protocol::Tcp);
+        rows.extend(trains.map(|train| row(way, protocol, SHORT_TRAIN_FLOWS, *train)));
     }
     let begun = Instant::now();
     for repeat in 1..=args.repeats {
@@ -137,12 +144,13 @@ fn grid(args: &DownloadsArgs, program: &Path, cores: Cores) -> Result<Results> {
             for coalescing in [false, true] {
                 let cell = row.cell(coalescing);
                 eprintln!(
-                    "[{:>4.0} s] {repeat}/{}: {:?} {:?}, {} flows, coalescing {}",
+                    "[{:>4.0} s] {repeat}/{}: {:?} {:?}, {} flows, trains of {}, coalescing {}",
                     begun.elapsed().as_secs_f64(),
                     args.repeats,
                     cell.way,
                     cell.protocol,
                     cell.flows,
+                    cell.train,
                     if coalescing { "on" } else { "off" },
                 );
                 let runs = if coalescing {
@@ -159,6 +167,7 @@ fn grid(args: &DownloadsArgs, program: &Path, cores: Cores) -> Result<Results> {
         commit: commit(),
         seconds: args.seconds,
         repeats: args.repeats.into(),
+        train: args.train,
         in_flight: args.in_flight,
         cores,
         machine: Machine {
@@ -192,4 +201,28 @@ fn measure(args: &DownloadsArgs, program: &Path, cell: &Cell) -> Result<Measured
         bail!("{cell:?} failed with {}:\n{said}", output.status);
     }
     Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// HZ-20: the page says what the file says.
+    #[test]
+    fn the_published_page_is_made_from_the_published_file() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../results");
+        let file = std::fs::read_to_string(format!("{directory}/coalescing.json")).unwrap();
+        let results: Results = serde_json::from_str(&file).unwrap();
+        assert!(!results.rows.is_empty());
+        for row in &results.rows {
+            assert_eq!(row.off.len(), results.repeats);
+            assert_eq!(row.on.len(), results.repeats);
+            assert!(row.off.iter().all(|run| run.supers == 0));
+        }
+        let text = std::fs::read_to_string(format!("{directory}/coalescing.md")).unwrap();
+        assert!(
+            text == page::page(&results),
+            "make perf/results/coalescing.md anew with `bng-perf downloads --render`"
+        );
+    }
 }

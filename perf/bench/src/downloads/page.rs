@@ -28,8 +28,9 @@ fn write(page: &mut String, results: &Results) -> std::fmt::Result {
          **How to read the figures.** Gbit/s are payload that receivers have read from their sockets. Mpps are the full-size \
          frames (1,500 bytes behind the Ethernet header) that payload takes. \"Frames per super-packet\" is the gateway's \
          own counters `coalesce_merged / coalesce_supers`, \"frames per packet\" is over all that the port was given, single \
-         frames included. At most {} frames are on their way. Core {}: the gateway's host thread and the reader of the sockets, \
-         with it the kernel's receive path. Core {}: the gateway's worker and the sender, which is a TCP in user space, not \
+         frames included. A train is what a flow sends at once; flows take turns, so short trains of several flows are interleaved in a \
+         burst. At most {} frames are on their way. Core {}: the gateway's host thread or the vhost machine (\"host\"), both with the kernel's \
+         receive path, and the reader of the sockets. Core {}: the gateway's worker and the sender, which is a TCP in user space, not \
          a kernel. So totals are of this division of two cores.\n",
         results.version,
         results.commit.as_deref().unwrap_or("no commit"),
@@ -46,9 +47,7 @@ fn write(page: &mut String, results: &Results) -> std::fmt::Result {
     targets(page, results)?;
     let mut left: Vec<&Row> = results.rows.iter().collect();
     while let Some(first) = left.first().copied() {
-        let of_table = |row: &&Row| {
-            (row.way, row.protocol, row.hold_us) == (first.way, first.protocol, first.hold_us)
-        };
+        let of_table = |row: &&Row| (row.way, row.protocol) == (first.way, first.protocol);
         let (rows, others) = left.into_iter().partition::<Vec<_>, _>(of_table);
         table(page, &rows, first)?;
         left = others;
@@ -60,12 +59,15 @@ fn targets(page: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(
         page,
         "## Target\n\n\
-         TCP with coalescing: at least {WANTED:.1} times the throughput of TCP without.\n\n\
-         | where | least gain | at | met |\n|---|---|---|---|"
+         TCP with coalescing: at least {WANTED:.1} times the throughput of TCP without, with trains of {} frames.\n\n\
+         | where | least gain | at | met |\n|---|---|---|---|",
+        results.train
     )?;
     for way in [Way::Twin, Way::Vhost] {
         let rows = results.rows.iter();
-        let tcp = rows.filter(|row| row.way == way && row.protocol == Protocol::Tcp);
+        let tcp = rows.filter(|row| {
+            (row.way, row.protocol, row.train) == (way, Protocol::Tcp, results.train)
+        });
         let Some(least) = tcp.min_by(|a, b| a.gain().total_cmp(&b.gain())) else {
             continue;
         };
@@ -88,7 +90,7 @@ fn targets(page: &mut String, results: &Results) -> std::fmt::Result {
 const fn place(way: Way) -> &'static str {
     match way {
         Way::Twin => "TAP twin",
-        Way::Vhost => "vhost",
+        Way::Vhost => "virtio port, vhost peer",
     }
 }
 
@@ -100,20 +102,16 @@ fn table(page: &mut String, rows: &[&Row], of: &Row) -> std::fmt::Result {
     let what = match of.way {
         Way::Twin => "the kernel downloads through the TAP twin, with and without `twin_offloads`",
         Way::Vhost => {
-            "a machine behind a vhost port downloads what a subscriber uploads, with and without `segmentation: port`"
+            "what a subscriber uploads goes to a machine at the vhost end of a virtio port, with and without `segmentation: port`"
         }
-    };
-    let hold = match of.hold_us {
-        0 => String::new(),
-        hold => format!(", hold time {hold} µs"),
     };
     writeln!(
         page,
-        "## {protocol}: {what}{hold}\n\n\
-         {}-byte payloads, trains of {} frames per flow.\n\n\
-         | flows | off Gbit/s | on Gbit/s | off Mpps | on Mpps | on/off | frames per super-packet | frames per packet | \
-         off: worker, host, reader | on: worker, host, reader | loss |\n|---|---|---|---|---|---|---|---|---|---|---|",
-        of.payload, of.train,
+        "## {protocol}: {what}\n\n\
+         {} bytes of payload in a frame.\n\n\
+         | flows | train | off Gbit/s | on Gbit/s | off Mpps | on Mpps | on/off | frames per super-packet | frames per packet | \
+         off: worker, host, reader | on: worker, host, reader | loss |\n|---|---|---|---|---|---|---|---|---|---|---|---|",
+        of.payload,
     )?;
     for row in rows {
         let gbps = |runs: &[Measured]| {
@@ -141,8 +139,9 @@ fn table(page: &mut String, rows: &[&Row], of: &Row) -> std::fmt::Result {
         let unclean = all.filter(|run| !run.is_clean()).count();
         writeln!(
             page,
-            "| {} | {} | {} | {:.3} | {:.3} | {:.2} | {} | {:.1} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {:.3} | {:.3} | {:.2} | {} | {:.1} | {} | {} | {} |",
             row.flows,
+            row.train,
             gbps(&row.off),
             gbps(&row.on),
             mpps(&row.off),

@@ -80,7 +80,6 @@ pub(super) struct Row {
     pub(super) protocol: Protocol,
     pub(super) flows: u16,
     pub(super) train: u8,
-    pub(super) hold_us: u32,
     /// Payload bytes of a frame.
     pub(super) payload: usize,
     pub(super) off: Vec<Measured>,
@@ -96,7 +95,6 @@ impl Row {
             flows: self.flows,
             coalescing,
             train: self.train,
-            hold_us: self.hold_us,
         }
     }
 
@@ -156,6 +154,8 @@ pub(super) struct Results {
     pub(super) seconds: f64,
     /// Runs of each cell, off and on in turns.
     pub(super) repeats: usize,
+    /// Frames a flow sends at once, where nothing else is said.
+    pub(super) train: u8,
     /// Frames on their way at most, all flows.
     pub(super) in_flight: u32,
     pub(super) cores: Cores,

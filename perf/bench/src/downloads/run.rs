@@ -27,8 +27,6 @@ const KERNEL: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
 /// How long all connections may take.
 const OPEN: Duration = Duration::from_secs(20);
-/// Slots of a virtio ring, the largest there is: more than the frames on their way.
-const QUEUE: u32 = 1_024;
 /// After how long a connection is asked for again.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Sending before the measurement begins.
@@ -98,7 +96,10 @@ impl Bench {
             self.drive(end.min(Instant::now() + AGAIN), true)?;
         }
         if !self.peer.is_open() {
-            bail!("not every flow came up within {OPEN:?}");
+            bail!(
+                "not every flow came up within {OPEN:?}; the gateway lost {:?}",
+                self.control.losses()
+            );
         }
         self.drive(Instant::now() + WARM_UP, false)?;
         let before = self.moment();
@@ -158,7 +159,6 @@ struct Setup {
     own: (MacAddr, Ipv4Addr, Option<Subscriber>),
     begin: Begin,
     role: Role,
-    machine: Option<Machine>,
     /// A port that is not used and has to be there.
     _other: Option<End>,
 }
@@ -179,28 +179,14 @@ fn twin(eal: &Eal, gateway: &Gateway, config: &Config, pool: &Mempool) -> Result
         control,
         begin: Begin::Kernel,
         role: Role::Connect(PEER),
-        machine: None,
         _other: Some(access),
     })
 }
 
-/// A subscriber, and a machine behind the vhost port.
-fn vhost(
-    eal: &Eal,
-    gateway: &Gateway,
-    config: &Config,
-    pool: &Mempool,
-    core: usize,
-) -> Result<Setup> {
+/// A subscriber; the machine is there already.
+fn vhost(eal: &Eal, gateway: &Gateway, config: &Config, pool: &Mempool) -> Result<Setup> {
     let end = End::open(eal, "access", &gateway.device(0), 1, pool)?;
     end.wait_for_link()?;
-    let directory = gateway.config();
-    let socket = gateway::machine_socket(directory.parent().unwrap_or(Path::new("/")));
-    let device = format!(
-        "net_virtio_user0,path={},queues=1,queue_size={QUEUE}",
-        socket.display()
-    );
-    let machine = Machine::start(eal, &device, pool, core)?;
     let mut control = StandIn::attach(config, machine::MAC)?;
     let concentrator = control.wait_ready()?;
     gateway::ip(&format!("addr add {KERNEL}/24 dev {}", machine::TAP))?;
@@ -224,7 +210,6 @@ fn vhost(
         own: (subscriber.mac, subscriber.address, Some(subscriber)),
         begin: Begin::Peer(SocketAddrV4::new(KERNEL, SERVER)),
         role: Role::Listen,
-        machine: Some(machine),
         _other: None,
     })
 }
@@ -237,13 +222,18 @@ pub(super) fn run(
     frames: u32,
     seconds: f64,
 ) -> Result<Measured> {
-    let gateway = gateway::start(program, cell, cores)?;
-    let config = Config::load(gateway.config())?;
     let eal = start_eal(cores.packets, true, &[])?;
     let pool = receive_pool(&eal)?;
+    let machine = match cell.way {
+        Way::Twin => None,
+        Way::Vhost => Some(Machine::start(&eal, &pool, cores.kernel)?),
+    };
+    let socket = machine.as_ref().map(Machine::socket);
+    let gateway = gateway::start(program, cell, cores, socket)?;
+    let config = Config::load(gateway.config())?;
     let setup = match cell.way {
         Way::Twin => twin(&eal, &gateway, &config, &pool)?,
-        Way::Vhost => vhost(&eal, &gateway, &config, &pool, cores.kernel)?,
+        Way::Vhost => vhost(&eal, &gateway, &config, &pool)?,
     };
     let receiver = Receiver::start(cores.kernel, cell.protocol, setup.role, cell.flows)?;
     let delivered = receiver.delivered();
@@ -277,7 +267,7 @@ pub(super) fn run(
         Ok(()) => error,
     })?;
     bench.control.close()?;
-    setup.machine.map_or(Ok(()), Machine::stop)?;
     gateway.stop()?;
+    machine.map_or(Ok(()), Machine::stop)?;
     Ok(measured)
 }

@@ -30,6 +30,7 @@ mod page;
 mod peer;
 mod results;
 mod run;
+mod segment;
 mod template;
 
 /// Trains measured besides, to see what is left of the gain when flows are interleaved.

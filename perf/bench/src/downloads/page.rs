@@ -31,7 +31,8 @@ fn write(page: &mut String, results: &Results) -> std::fmt::Result {
          frames included. A train is what a flow sends at once; flows take turns, so short trains of several flows are interleaved in a \
          burst. At most {} frames are on their way. Core {}: the gateway's host thread or the vhost machine (\"host\"), both with the kernel's \
          receive path, and the reader of the sockets. Core {}: the gateway's worker and the sender, which is a TCP in user space, not \
-         a kernel. So totals are of this division of two cores.\n",
+         a kernel. Both are full in either case, so totals are of this division of two cores. The last columns but one are the \
+         shares of a core that threads used; those of the kernel's receive path are the host's.\n",
         results.version,
         results.commit.as_deref().unwrap_or("no commit"),
         machine.processor,
@@ -110,7 +111,7 @@ fn table(page: &mut String, rows: &[&Row], of: &Row) -> std::fmt::Result {
         "## {protocol}: {what}\n\n\
          {} bytes of payload in a frame.\n\n\
          | flows | train | off Gbit/s | on Gbit/s | off Mpps | on Mpps | on/off | frames per super-packet | frames per packet | \
-         off: worker, host, reader | on: worker, host, reader | loss |\n|---|---|---|---|---|---|---|---|---|---|---|---|",
+         off: worker, sender; host, reader | on: worker, sender; host, reader | loss |\n|---|---|---|---|---|---|---|---|---|---|---|---|",
         of.payload,
     )?;
     for row in rows {
@@ -128,8 +129,9 @@ fn table(page: &mut String, rows: &[&Row], of: &Row) -> std::fmt::Result {
         let busy = |runs: &[Measured]| {
             let percent = |figure: fn(&Measured) -> f64| median(runs, figure) * 100.0;
             format!(
-                "{:.0} %, {:.0} %, {:.0} %",
+                "{:.0}, {:.0}; {:.0}, {:.0} %",
                 percent(|run| run.processor.worker),
+                percent(|run| run.processor.sender),
                 percent(|run| run.processor.host),
                 percent(|run| run.processor.receiver),
             )

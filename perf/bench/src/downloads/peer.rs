@@ -10,14 +10,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anyhow::{Context, Result};
 use bng_wire::MacAddr;
-use bng_wire::ethernet::ETH_LEN;
-use bng_wire::ipv4::protocol;
 use bng_wire::l4::tcp_flag::{ACK, FIN, RST, SYN};
-use bng_wire::pppoe::{PPP_LEN, PPPOE_LEN};
 use rte_rs::{Burst, Mbuf};
 
 use super::cell::{Cell, Protocol};
 use super::kernel::Delivered;
+use super::segment::Segment;
 use super::template::{Link, Template, full};
 use crate::wire::arp;
 use crate::wire::ends::{BURST, End};
@@ -47,9 +45,11 @@ pub(super) enum Begin {
 #[derive(Debug, Default)]
 struct Flow {
     template: Option<Template>,
-    /// Our sequence number at position 0, and what we acknowledge.
+    /// What we acknowledge.
     ack: u32,
+    /// Everything before this is acknowledged.
     acked: u64,
+    /// What is sent next.
     next: u64,
     /// Highest position ever sent.
     sent: u64,
@@ -80,8 +80,6 @@ pub(super) struct Trouble {
     pub(super) lost_bytes: u64,
     /// Time-outs.
     pub(super) time_outs: u64,
-    /// Connections the kernel reset.
-    pub(super) resets: u64,
 }
 
 /// How much may be sent.
@@ -217,11 +215,11 @@ impl Peer {
         });
         if segment.is_udp {
             self.open(at, &link, &segment, now);
-        } else if segment.flags & RST != 0 {
-            self.trouble.resets += 1;
+        } else if segment.flags & (RST | FIN) != 0 {
+            // The receiver says why it has gone.
         } else if segment.flags & SYN != 0 {
             self.handshake(at, &link, &segment, end, now);
-        } else if segment.flags & FIN == 0 {
+        } else {
             self.acknowledged(at, &segment, now);
         }
     }
@@ -406,111 +404,6 @@ impl Peer {
             flow.sent = flow.sent.max(flow.next);
             self.outstanding += payload;
             self.pending.push(mbuf);
-        }
-    }
-}
-
-/// What a frame from the gateway says.
-struct Segment {
-    station: MacAddr,
-    from: SocketAddrV4,
-    to: SocketAddrV4,
-    is_udp: bool,
-    seq: u32,
-    ack: u32,
-    flags: u8,
-    window: u16,
-    /// Window scale of a SYN.
-    scale: u8,
-}
-
-impl Segment {
-    /// `None` for everything but TCP and UDP in IPv4 without options.
-    fn read(frame: &[u8], in_session: bool) -> Option<Self> {
-        let u16_at = |bytes: &[u8], at: usize| {
-            let two = bytes.get(at..at + 2)?.first_chunk::<2>()?;
-            Some(u16::from_be_bytes(*two))
-        };
-        let u32_at = |bytes: &[u8], at: usize| {
-            let four = bytes.get(at..at + 4)?.first_chunk::<4>()?;
-            Some(u32::from_be_bytes(*four))
-        };
-        let l3 = if in_session {
-            ETH_LEN + PPPOE_LEN + PPP_LEN
-        } else {
-            ETH_LEN
-        };
-        let ip = frame.get(l3..)?;
-        if ip.first() != Some(&0x45) {
-            return None;
-        }
-        let is_udp = match *ip.get(9)? {
-            protocol::TCP => false,
-            protocol::UDP => true,
-            _ => return None,
-        };
-        let l4 = ip.get(20..)?;
-        let address = |at| Some(Ipv4Addr::from(u32_at(ip, at)?));
-        let mut segment = Self {
-            station: MacAddr(*frame.get(6..12)?.first_chunk::<6>()?),
-            from: SocketAddrV4::new(address(12)?, u16_at(l4, 0)?),
-            to: SocketAddrV4::new(address(16)?, u16_at(l4, 2)?),
-            is_udp,
-            seq: 0,
-            ack: 0,
-            flags: 0,
-            window: 0,
-            scale: 0,
-        };
-        if !is_udp {
-            segment.seq = u32_at(l4, 4)?;
-            segment.ack = u32_at(l4, 8)?;
-            segment.flags = *l4.get(13)?;
-            segment.window = u16_at(l4, 14)?;
-            if segment.flags & SYN != 0 {
-                let header = usize::from(l4.get(12)? >> 4) * 4;
-                segment.scale = window_scale(l4.get(20..header)?);
-            }
-        }
-        Some(segment)
-    }
-}
-
-/// The window scale option (RFC 7323 section 2.2); 0 without one.
-fn window_scale(mut options: &[u8]) -> u8 {
-    loop {
-        match options {
-            [1, rest @ ..] => options = rest,
-            [3, 3, shift, ..] => return (*shift).min(14),
-            [kind, len, ..] if *kind > 1 && *len > 1 => match options.get(usize::from(*len)..) {
-                Some(rest) => options = rest,
-                None => return 0,
-            },
-            _ => return 0,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_window_scale_is_found_among_other_options() {
-        let linux = [
-            2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7,
-        ];
-        assert_eq!(window_scale(&linux), 7);
-        assert_eq!(window_scale(&[3, 3, 200]), 14);
-        for broken in [
-            &[][..],
-            &[0, 3, 3, 7],
-            &[2, 0, 3, 3],
-            &[2, 1],
-            &[2, 40, 1],
-            &[3, 3],
-        ] {
-            assert_eq!(window_scale(broken), 0, "{broken:?}");
         }
     }
 }

@@ -123,6 +123,22 @@ fn thread(task: &Path) -> Option<(String, f64)> {
     Some((name.to_owned(), (user + system) / TICKS))
 }
 
+/// Seconds that the processor `core` has not been idle since the machine's start; 0 if nobody knows.
+pub(super) fn busy(core: usize) -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let name = format!("cpu{core}");
+    let line = stat
+        .lines()
+        .map(str::split_whitespace)
+        .find_map(|mut line| (line.next() == Some(&name)).then_some(line));
+    // proc(5): user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user time.
+    let ticks = line.into_iter().flatten().take(8).enumerate();
+    let busy = ticks.filter(|(at, _)| !matches!(at, 3 | 4));
+    busy.filter_map(|(_, ticks)| ticks.parse::<f64>().ok())
+        .sum::<f64>()
+        / TICKS
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,5 +197,8 @@ mod tests {
             sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(1));
         }
         assert!(thread(Path::new("/proc/0")).is_none());
+        let cores = core_affinity::get_core_ids().unwrap();
+        assert!(cores.iter().any(|core| busy(core.id) > 0.0));
+        assert!(busy(usize::MAX) < 1e-9);
     }
 }

@@ -178,7 +178,7 @@ fn grid(args: &DownloadsArgs, program: &Path, cores: Cores) -> Result<Results> {
                 .release()
                 .to_string_lossy()
                 .into_owned(),
-            dpdk: rte_rs::version().to_owned(),
+            dpdk: rte_rs::version().trim_start_matches("DPDK ").to_owned(),
         },
         rows,
     })

@@ -29,7 +29,8 @@ fn write(page: &mut String, results: &Results) -> std::fmt::Result {
          frames (1,500 bytes behind the Ethernet header) that payload takes. \"Frames per super-packet\" is the gateway's \
          own counters `coalesce_merged / coalesce_supers`, \"frames per packet\" is over all that the port was given, single \
          frames included. A train is what a flow sends at once; flows take turns, so short trains of several flows are interleaved in a \
-         burst. At most {} frames are on their way. Core {}: the gateway's host thread or the vhost machine (\"host\"), both with the kernel's \
+         burst. At most {} frames are on their way, half as many to the virtio port. A run is disturbed if other programs had \
+         more than a tenth of a core meanwhile. Core {}: the gateway's host thread or the vhost machine (\"host\"), both with the kernel's \
          receive path, and the reader of the sockets. Core {}: the gateway's worker and the sender, which is a TCP in user space, not \
          a kernel. Both are full in either case, so totals are of this division of two cores. The last columns but one are the \
          shares of a core that threads used; those of the kernel's receive path are the host's.\n",
@@ -111,7 +112,7 @@ fn table(page: &mut String, rows: &[&Row], of: &Row) -> std::fmt::Result {
         "## {protocol}: {what}\n\n\
          {} bytes of payload in a frame.\n\n\
          | flows | train | off Gbit/s | on Gbit/s | off Mpps | on Mpps | on/off | frames per super-packet | frames per packet | \
-         off: worker, sender; host, reader | on: worker, sender; host, reader | loss |\n|---|---|---|---|---|---|---|---|---|---|---|---|",
+         off: worker, sender; host, reader | on: worker, sender; host, reader | loss | disturbed |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|",
         of.payload,
     )?;
     for row in rows {
@@ -138,10 +139,15 @@ fn table(page: &mut String, rows: &[&Row], of: &Row) -> std::fmt::Result {
         };
         let supers = median(&row.on, |run| run.frames_per_super().unwrap_or(f64::NAN));
         let all = row.off.iter().chain(&row.on);
-        let unclean = all.filter(|run| !run.is_clean()).count();
+        let unclean = all.clone().filter(|run| !run.is_clean()).count();
+        let disturbed = all.filter(|run| run.is_disturbed()).count();
+        let runs = |count| match count {
+            0 => "none".to_owned(),
+            count => format!("{count} of {}", row.off.len() + row.on.len()),
+        };
         writeln!(
             page,
-            "| {} | {} | {} | {} | {:.3} | {:.3} | {:.2} | {} | {:.1} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {:.3} | {:.3} | {:.2} | {} | {:.1} | {} | {} | {} | {} |",
             row.flows,
             row.train,
             gbps(&row.off),
@@ -157,11 +163,8 @@ fn table(page: &mut String, rows: &[&Row], of: &Row) -> std::fmt::Result {
             median(&row.on, Measured::frames_per_packet),
             busy(&row.off),
             busy(&row.on),
-            if unclean == 0 {
-                "none".to_owned()
-            } else {
-                format!("in {unclean} runs")
-            },
+            runs(unclean),
+            runs(disturbed),
         )?;
     }
     writeln!(page)

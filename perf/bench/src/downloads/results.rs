@@ -46,7 +46,12 @@ pub(super) struct Measured {
     /// Time-outs of the sender.
     pub(super) time_outs: u64,
     pub(super) processor: Processor,
+    /// What other programs took of the two cores, in cores.
+    pub(super) others: f64,
 }
+
+/// What others may take of the two cores.
+const OTHERS: f64 = 0.1;
 
 impl Measured {
     /// Payload, Gbit/s.
@@ -65,6 +70,11 @@ impl Measured {
         let whole = self.frames_per_super().unwrap_or(0.0) * self.whole as f64;
         let packets = self.given as f64 - whole + self.whole as f64;
         self.given as f64 / packets.max(1.0)
+    }
+
+    /// Whether other programs had too much of the cores for the figures to be believed.
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.others > OTHERS
     }
 
     /// Whether nothing was lost and sent again.
@@ -187,6 +197,7 @@ mod tests {
                 sender: 0.0,
                 receiver: 0.0,
             },
+            others: 0.0,
         }
     }
 
@@ -211,6 +222,11 @@ mod tests {
             time_outs: 1,
             ..run
         };
-        assert!(!lossy.is_clean());
+        assert!(!lossy.is_clean() && !lossy.is_disturbed());
+        let disturbed = Measured {
+            others: 0.5,
+            ..lossy
+        };
+        assert!(disturbed.is_disturbed());
     }
 }

@@ -42,6 +42,7 @@ struct Bench {
     receiver: Receiver,
     delivered: Delivered,
     gateway: u32,
+    cores: Cores,
 }
 
 /// What has been counted up to a moment.
@@ -54,6 +55,8 @@ struct Moment {
     trouble: Trouble,
     gateway: BTreeMap<String, f64>,
     own: BTreeMap<String, f64>,
+    /// Seconds both cores were busy, by whomever.
+    busy: f64,
 }
 
 impl Bench {
@@ -86,6 +89,7 @@ impl Bench {
             trouble: self.peer.trouble,
             gateway: gateway::threads(self.gateway),
             own: gateway::threads(std::process::id()),
+            busy: gateway::busy(self.cores.kernel) + gateway::busy(self.cores.packets),
         }
     }
 
@@ -142,6 +146,10 @@ fn difference(way: Way, before: &Moment, after: &Moment) -> Measured {
         repeated_bytes: after.trouble.repeated_bytes - before.trouble.repeated_bytes,
         lost_bytes: after.trouble.lost_bytes - before.trouble.lost_bytes,
         time_outs: after.trouble.time_outs - before.trouble.time_outs,
+        others: {
+            let ours = share("", |moment| &moment.gateway) + share("", |moment| &moment.own);
+            ((after.busy - before.busy) / seconds - ours).max(0.0)
+        },
         processor: Processor {
             worker: share("worker", |moment| &moment.gateway),
             host: share("host", |moment| &moment.gateway) + share("machine", |moment| &moment.own),
@@ -239,7 +247,11 @@ pub(super) fn run(
     let delivered = receiver.delivered();
     let budget = Budget {
         train: cell.train,
-        frames,
+        frames: match cell.way {
+            Way::Twin => frames,
+            // A frame takes up to two slots of a virtio ring, which has as many as the other ring has frames.
+            Way::Vhost => frames / 2,
+        },
     };
     let (own, address, session) = setup.own;
     let peer = Peer::new(
@@ -259,6 +271,7 @@ pub(super) fn run(
         receiver,
         delivered,
         gateway: gateway.pid(),
+        cores,
     };
     let measured = bench.measure(cell.way, seconds);
     let ended = bench.receiver.stop();

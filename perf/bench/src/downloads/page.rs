@@ -32,8 +32,8 @@ fn write(page: &mut String, results: &Results) -> std::fmt::Result {
          burst. At most {} frames are on their way, half as many to the virtio port. A run is disturbed if other programs had \
          more than a tenth of a core meanwhile. Core {}: the gateway's host thread or the vhost machine (\"host\"), both with the kernel's \
          receive path, and the reader of the sockets. Core {}: the gateway's worker and the sender, which is a TCP in user space, not \
-         a kernel. Both are full in either case, so totals are of this division of two cores. The last columns but one are the \
-         shares of a core that threads used; those of the kernel's receive path are the host's.\n",
+         a kernel. Both are nearly full in either case, so totals are of this division of two cores. Columns with threads are their \
+         shares of a core; those of the kernel's receive path are the host's.\n",
         results.version,
         results.commit.as_deref().unwrap_or("no commit"),
         machine.processor,

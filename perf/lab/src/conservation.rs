@@ -28,7 +28,7 @@ const OUT: [&str; 6] = [
     "handed_over",
 ];
 /// Drops of frames that no counter of [`IN`] has seen: they are refused on their way in.
-const REFUSED: [&str; 4] = [
+const REFUSED: [&str; 5] = [
     "inject_stale",
     "inject_invalid",
     "inject_no_buffer",

@@ -61,12 +61,14 @@ fn a_router_sees_nothing_of_it(hold_us: u32) {
     assert_unharmed(&text);
     let ping = client
         .sh(
-            &format!("busybox ping -c 5 -i 0.2 -s 3000 {}", addresses::WWW),
+            &format!("busybox ping -c 5 -i 0.2 -s 1464 {}", addresses::WWW),
             LIMIT,
         )
         .unwrap();
     assert!(ping.contains(" 0% packet loss"), "{ping}");
-    let drops = drops_since(&before, &lab.api().metrics().unwrap());
+    let mut drops = drops_since(&before, &lab.api().metrics().unwrap());
+    // The client's card looks for IPv6 routers on the access network.
+    drops.remove("not_pppoe");
     assert!(drops.is_empty(), "{drops:?}");
     assert!(coalesced(&lab, "coalesce_supers") > 0);
     assert!(coalesced(&lab, "coalesce_merged") >= 2 * coalesced(&lab, "coalesce_supers"));
@@ -111,8 +113,8 @@ fn the_kernel_behind_a_core_port_takes_and_gives_super_packets() {
     through_the_twin(&lab, &format!("[{}]", addresses::WWW6));
     assert!(coalesced(&lab, "super_host") > taken);
     assert!(coalesced(&lab, "host_supers") > given);
-    // Small packets and fragments, both ways.
-    let ping = format!("busybox ping -c 5 -i 0.2 -s 3000 {}", addresses::WWW);
+    // What is not merged, both ways. (No fragments: the packet sockets of `net_af_packet` put them together below the port.)
+    let ping = format!("busybox ping -c 5 -i 0.2 -s 1464 {}", addresses::WWW);
     let (status, text) = lab.gateway().sh_status(&ping).unwrap();
     assert!(status == 0 && text.contains(" 0% packet loss"), "{text}");
     let report = check_checksums(&capture.stop().unwrap()).unwrap();

@@ -73,7 +73,7 @@ pub(crate) fn counted(lab: &Lab, counter: &str) -> f64 {
 /// Value of one of the coalescer's counters, all workers together.
 pub(crate) fn coalesced(lab: &Lab, counter: &str) -> u64 {
     let answer = lab.api().get("/api/v1/workers").unwrap();
-    let workers = answer["items"].as_array().unwrap().iter();
+    let workers = answer.as_array().unwrap().iter();
     let values = workers.filter_map(|worker| worker["counters"][counter].as_u64());
     values.sum()
 }

@@ -10,7 +10,9 @@
 //! on, and hands runs and single frames to the [`Sink`]. So what becomes of a frame cannot depend on the grouping (P0), and
 //! a run holds nothing but finished frames (list form, H6).
 
+mod extensions;
 mod frame;
+mod headers;
 mod held;
 mod key;
 mod observe;

@@ -7,18 +7,17 @@ use bng_shm::Counter;
 use bng_wire::checksum::Sum;
 use bng_wire::ethernet::{self, ethertype};
 use bng_wire::ipv4::{FLAG_DF, FLAG_MF, IPV4_MIN_LEN, OFFSET_MASK, protocol};
-use bng_wire::ipv6::{IPV6_LEN, next_header};
+use bng_wire::ipv6::IPV6_LEN;
 use bng_wire::l4::tcp_flag::{ACK, FIN, PSH, RST, SYN, URG};
 use bng_wire::l4::{TCP_MIN_LEN, UDP_LEN};
 use bng_wire::pppoe::{self, PPP_LEN, PPPOE_LEN};
 use bng_wire::{EthFrame, Ipv4Hdr, Ipv6Hdr, PppoeError, TcpHdr, UdpHdr};
 use zerocopy::FromBytes;
 
+use super::extensions::{MAX_EXTENSIONS, extensions};
 use super::key::Key;
 use crate::buffer::{L4Verdict, PacketBuf};
 
-/// Most bytes of extension headers in front of TCP or UDP that a candidate has (C13). A run keeps its head's headers.
-pub(super) const MAX_EXTENSIONS: usize = 56;
 /// Most bytes of headers a candidate has: Ethernet, two tags, PPPoE, IPv6 with extension headers, TCP with options.
 pub(super) const MAX_HEADERS: usize = 22 + 8 + IPV6_LEN + MAX_EXTENSIONS + 60;
 
@@ -41,7 +40,7 @@ pub(super) struct Pass {
     pub(super) scope: Scope,
 }
 
-const fn pass<T>(why: Counter, scope: Scope) -> Result<T, Pass> {
+pub(super) const fn pass<T>(why: Counter, scope: Scope) -> Result<T, Pass> {
     Err(Pass { why, scope })
 }
 
@@ -425,36 +424,4 @@ fn discovery(port: u8, link: &EthFrame, rest: &[u8], key: &mut Key) -> Result<Ca
         _ => Scope::Session,
     };
     pass(Counter::PassControl, scope)
-}
-
-/// The upper-layer protocol of an IPv6 packet and its offset in `payload`.
-#[inline]
-fn extensions(first: u8, payload: &[u8]) -> Result<(u8, usize), Pass> {
-    if matches!(first, protocol::TCP | protocol::UDP) {
-        return Ok((first, 0));
-    }
-    behind_extensions(first, payload)
-}
-
-#[cold]
-fn behind_extensions(first: u8, payload: &[u8]) -> Result<(u8, usize), Pass> {
-    let (mut protocol, mut at) = (first, 0);
-    loop {
-        match protocol {
-            next_header::HOP_BY_HOP | next_header::ROUTING | next_header::DESTINATION_OPTIONS => {}
-            next_header::FRAGMENT => return pass(Counter::PassFragment, Scope::Addresses),
-            // Authentication, mobility, HIP (RFC 7401) and Shim6 (RFC 5533) are extension headers that are not accepted.
-            next_header::AUTHENTICATION | next_header::MOBILITY | 139 | 140 => break,
-            _ => return Ok((protocol, at)),
-        }
-        let Some([next, units]) = payload.get(at..).and_then(<[u8]>::first_chunk) else {
-            break;
-        };
-        protocol = *next;
-        at += (usize::from(*units) + 1) * 8;
-        if at > MAX_EXTENSIONS || at > payload.len() {
-            break;
-        }
-    }
-    pass(Counter::PassIpHeader, Scope::Addresses)
 }

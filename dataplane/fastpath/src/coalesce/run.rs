@@ -10,17 +10,13 @@ use bng_wire::ipv6::IPV6_LEN;
 use bng_wire::l4::tcp_flag::{CWR, FIN, PSH};
 use bng_wire::pppoe::PPP_LEN;
 use bng_wire::{TcpHdr, U16, UdpHdr};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::FromBytes;
 
-use super::frame::{Candidate, MAX_HEADERS, Reader, Shape, Varying};
+use super::frame::{Candidate, Reader, Shape, Varying};
+use super::headers::{BLOCK, BLOCKS, Headers, Lengths, copy_blocks, words};
 use super::held::Seen;
 use super::key::Key;
 use crate::buffer::PacketBuf;
-
-/// Headers are compared so many bytes at a time.
-const BLOCK: usize = 32;
-const BLOCKS: usize = MAX_HEADERS.div_ceil(BLOCK);
-type Headers = [[u8; BLOCK]; BLOCKS];
 
 /// Most bytes of a merged packet behind the EtherType (M9).
 const MAX_BYTES: u32 = 65_535;
@@ -414,65 +410,5 @@ impl Run {
             next.id = next.id.wrapping_add(1);
         }
         next.seq = next.seq.wrapping_add(next.payload.into());
-    }
-}
-
-/// Copies the first blocks of a frame, which is as long as they are or ends in the last one.
-#[inline]
-fn copy_blocks(to: &mut Headers, count: u8, data: &[u8]) {
-    let Some(to) = to.get_mut(..usize::from(count)) else {
-        return;
-    };
-    let to = to.as_flattened_mut();
-    let len = to.len().min(data.len());
-    if let (Some(to), Some(from)) = (to.get_mut(..len), data.get(..len)) {
-        to.copy_from_slice(from);
-    }
-}
-
-/// A block as words.
-#[inline(always)]
-fn words(block: &[u8; BLOCK]) -> impl Iterator<Item = u64> {
-    let (words, _) = block.as_chunks();
-    words.iter().map(|word| u64::from_ne_bytes(*word))
-}
-
-/// The lengths of a packet and its PPPoE header, four bytes from before the IP header on.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Lengths {
-    /// With a session.
-    pppoe: U16,
-    _protocol: U16,
-    _version_tos: U16,
-    /// IPv4.
-    total: U16,
-    /// IPv4; the payload length of IPv6 is at the same place.
-    id: U16,
-    _frag: U16,
-    _ttl_protocol: U16,
-    /// IPv4.
-    check: U16,
-}
-
-impl Lengths {
-    /// Those of the packet at `l3`.
-    #[inline(always)]
-    fn at(data: &[u8], l3: usize) -> Option<&Self> {
-        let bytes = data.get(l3.checked_sub(4)?..)?;
-        Self::ref_from_prefix(bytes)
-            .ok()
-            .map(|(lengths, _)| lengths)
-    }
-
-    /// Total length, identification and header checksum of IPv4, modulo 65,535.
-    #[inline(always)]
-    fn ipv4_sum(&self) -> u32 {
-        let fields = [self.total, self.id, self.check];
-        fields
-            .map(|field| u32::from(field.get()))
-            .iter()
-            .sum::<u32>()
-            % 0xffff
     }
 }

@@ -123,6 +123,8 @@ struct Spelled {
     /// UDP, TCP or ping.
     kind: u8,
     flags: u8,
+    /// The last frame has FIN as well.
+    ends: bool,
     local_port: u16,
     remote: Ipv4Addr,
     remote_port: u16,
@@ -164,8 +166,9 @@ fn spelled() -> impl Strategy<Value = Spelled> {
     );
     let way = prop::sample::select(vec![Way::Up, Way::Down]);
     let flags = prop::sample::select(vec![0x10u8, 0x18, 0x02, 0x11, 0x04]);
+    let flags = (flags, prop::bool::weighted(0.2));
     (way, 0..SESSIONS, 0u8..3, flags, ports, shape).prop_map(
-        |(way, session, kind, flags, ports, shape)| {
+        |(way, session, kind, (flags, ends), ports, shape)| {
             let (local_port, remote, remote_port) = ports;
             let (payload, ttl, spoofed, edit, mended, padding, passed_ms) = shape;
             Spelled {
@@ -173,6 +176,7 @@ fn spelled() -> impl Strategy<Value = Spelled> {
                 session,
                 kind,
                 flags,
+                ends,
                 local_port,
                 remote,
                 remote_port,
@@ -189,13 +193,13 @@ fn spelled() -> impl Strategy<Value = Spelled> {
 }
 
 impl Spelled {
-    /// The `n`th frame of a train; downstream it goes to where the last packet upstream came from.
+    /// The `n`th frame of a train of so many; downstream it goes to where the last packet upstream came from.
     fn frame(
         &self,
         world: &World,
         sessions: &[Session],
         outside: (Ipv4Addr, u16),
-        n: usize,
+        (n, count): (usize, usize),
     ) -> TestBuf {
         let session = &sessions[self.session as usize];
         let source = match self.spoofed {
@@ -220,7 +224,10 @@ impl Spelled {
         let payload = vec![0x5a; self.payload];
         let mut packet = match self.kind {
             0 => udp(from, to, &payload),
-            1 => tcp(from, to, self.flags, &payload),
+            1 => {
+                let fin = u8::from(self.ends && n + 1 == count);
+                tcp(from, to, self.flags | fin, &payload)
+            }
             _ => echo(from.0, to.0, self.way == Way::Up, from.1, &payload),
         };
         packet[8] = self.ttl;
@@ -355,7 +362,7 @@ fn compare(packets: &[Spelled], copies: usize) -> (usize, usize) {
         usual.now_ms += packet.passed_ms;
         general.now_ms += packet.passed_ms;
         hinted.world.now_ms += packet.passed_ms;
-        let frames = (0..copies).map(|n| packet.frame(&usual, &sessions, outside, n));
+        let frames = (0..copies).map(|n| packet.frame(&usual, &sessions, outside, (n, copies)));
         let mut bufs: Vec<_> = frames.collect();
         let mut with_hints = bufs.clone();
         let others = bufs.iter().cloned();
@@ -401,13 +408,14 @@ fn compare(packets: &[Spelled], copies: usize) -> (usize, usize) {
     (forwarded, hinted.hints)
 }
 
-#[test]
-fn a_conversation_is_the_same_both_ways() {
-    let packet = |way, session, kind| Spelled {
+/// A packet of a conversation in which nothing is unusual.
+fn packet(way: Way, session: u32, kind: u8) -> Spelled {
+    Spelled {
         way,
         session,
         kind,
         flags: 0x10,
+        ends: false,
         local_port: 1_000,
         remote: World::HOST,
         remote_port: 443,
@@ -418,7 +426,11 @@ fn a_conversation_is_the_same_both_ways() {
         mended: false,
         padding: 60,
         passed_ms: 1,
-    };
+    }
+}
+
+#[test]
+fn a_conversation_is_the_same_both_ways() {
     for session in [0, 1, 2, 6] {
         for kind in [0, 1] {
             let both =
@@ -427,6 +439,25 @@ fn a_conversation_is_the_same_both_ways() {
             assert_eq!(compare(&both, 3), (12, 8), "session {session}, kind {kind}");
         }
     }
+}
+
+/// A FIN at the end of a train is not taken for one more frame like the others: 300 s later nothing comes back.
+#[test]
+fn the_end_of_a_conversation_is_seen_all_ways() {
+    let (up, down) = (packet(Way::Up, 0, 1), packet(Way::Down, 0, 1));
+    let end = Spelled {
+        ends: true,
+        ..up.clone()
+    };
+    let late = Spelled {
+        passed_ms: 300_000,
+        ..down.clone()
+    };
+    let talk = [up.clone(), down.clone(), up.clone(), late.clone()];
+    assert_eq!(compare(&talk, 3), (12, 8));
+    let ended = [up, down, end, late];
+    // The last frame of the third train is like none.
+    assert_eq!(compare(&ended, 3), (9, 7));
 }
 
 #[test]

@@ -262,6 +262,10 @@ impl SessionFrames {
             && head.packet.read(length - PPP_LEN as i32, packet)
     }
 
+    /// So long is a frame that [`Self::read`] has room to look at, with tags or without. A shorter one may be like a usual
+    /// frame and not be one itself: its datagram ends before the control bits of TCP would.
+    pub(crate) const ROOM: usize = size_of::<SessionHead>() + 2 * TAG_LEN;
+
     /// Offset of the IPv4 header in a frame without tags.
     pub(crate) const L3: usize = ETH_LEN + PPPOE_LEN + PPP_LEN;
 }
@@ -302,6 +306,9 @@ impl CoreFrames {
         word([0, 0, 0, 0, 0x3f, 0xff, 0, 0]),
         word([0; 8]),
     ];
+
+    /// As [`SessionFrames::ROOM`].
+    pub(crate) const ROOM: usize = size_of::<CoreHead>();
 
     pub(crate) const fn to_port(own: MacAddr) -> Self {
         let [a, b, c, d, e, f] = own.0;

@@ -35,6 +35,8 @@ pub(crate) struct Fact {
     /// The reverse mapping, as it lies in the table, or the generation of a routed subscriber's session.
     inside: u64,
     // From here on: pass 3.
+    /// Largest packet the session takes, bytes. The packet's own size is looked at in pass 4: what is like it may be smaller.
+    mtu: u16,
     client_mac: [u8; 6],
     meter: Meter,
     tags: Tags,
@@ -50,6 +52,7 @@ impl Fact {
         packet: Packet::EMPTY,
         slot: SlotIndex(0),
         inside: 0,
+        mtu: 0,
         client_mac: [0; 6],
         meter: Meter {
             cost: 0,
@@ -98,6 +101,7 @@ fn parse<B: PacketBuf, const HINTED: bool>(
     for (at, (buf, fact)) in bufs.iter().zip(facts.iter_mut()).enumerate() {
         if let Some(like) = usual::like::<HINTED>(hints, at)
             && so_far.has(like)
+            && buf.data().len() >= CoreFrames::ROOM
         {
             fact.usual = true;
             so_far.note::<HINTED>(at, true);
@@ -227,7 +231,7 @@ fn framed_owner(stages: &Stages, dst: u32) -> Option<BlockOwner> {
     stages.shm.reader().framed_owner(range, dst.into())
 }
 
-/// Pass 3: session, NAT, size, policy, filter.
+/// Pass 3: session, NAT, policy, filter.
 #[inline(never)]
 fn check<const HINTED: bool>(stages: &Stages, facts: &mut [Fact], hints: &Hints) {
     each::<HINTED>(facts, hints, |fact| passes(stages, fact));
@@ -240,9 +244,10 @@ fn passes(stages: &Stages, fact: &mut Fact) -> Option<()> {
     let session = shm.reader().open_session(fact.slot, shm.index())?;
     shm.reader().prefetch_stats(fact.slot);
     let framed_ip = session.framed_ip();
-    if packet.len > session.mtu() || framed_ip == 0 {
+    if framed_ip == 0 {
         return None;
     }
+    fact.mtu = session.mtu();
     fact.dst = if fact.is_nat {
         let entry = Reverse::unpack(fact.inside)?;
         let port = packet.dst_port.get();
@@ -275,7 +280,7 @@ fn passes(stages: &Stages, fact: &mut Fact) -> Option<()> {
     Some(())
 }
 
-/// Pass 4: policer, new headers, counters.
+/// Pass 4: size, policer, new headers, counters.
 #[inline(never)]
 fn deliver<B: PacketBuf, const HINTED: bool>(
     stages: &Stages,
@@ -343,6 +348,9 @@ fn leave<B: PacketBuf>(
     last: &mut Option<Access>,
 ) -> Option<u8> {
     let Fact { slot, packet, .. } = fact;
+    if len > fact.mtu {
+        return None;
+    }
     let index = slot.access_port();
     let access = match last {
         Some(access) if access.index == index => access,

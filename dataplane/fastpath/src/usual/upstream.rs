@@ -133,6 +133,7 @@ fn parse<B: PacketBuf, const HINTED: bool>(
     for (at, (buf, fact)) in bufs.iter().zip(facts.iter_mut()).enumerate() {
         if let Some(like) = usual::like::<HINTED>(hints, at)
             && so_far.has(like)
+            && buf.data().len() >= SessionFrames::ROOM
         {
             fact.usual = true;
             so_far.note::<HINTED>(at, true);

@@ -181,7 +181,7 @@ fn without(settings: impl Fn(&mut Settings), is_off: impl Fn(&Instance) -> bool)
             let alone: Vec<_> = (0..instance.inputs.len() as u32).map(|n| vec![n]).collect();
             assert_eq!(got, alone, "{}", instance.name);
         } else {
-            assert_eq!(instance.differences(&got), None, "{}", instance.name);
+            assert_eq!(instance.difference(&got), None, "{}", instance.name);
         }
     }
     assert!((80..300).contains(&off), "{off} instances of what is off");

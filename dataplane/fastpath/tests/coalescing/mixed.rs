@@ -9,6 +9,7 @@ use bng_shm::{
     Counter, Filter, FilterAction, FilterId, FilterRule, Policy, PolicyId, Rate, Session,
 };
 
+use crate::drive;
 use crate::on_off::Pair;
 use crate::traffic::{Flow, Random, Step, Traffic};
 
@@ -238,4 +239,62 @@ fn a_long_mix_of_sessions_is_the_same_with_coalescing_and_without() {
     }
     assert_seen(&seen);
     println!("{seen:?}");
+}
+
+/// A burst of UDP frames to the limit of a policer, each of a port of the far side and a length.
+fn assert_burst_is_same(way: &Flow, frames: &[(u16, usize)]) {
+    let slots = (0..SESSIONS).map(World::slot).collect();
+    let mut pair = Pair::new(drive::settings(0), slots, || world().0);
+    let bufs = frames.iter().zip(0..).map(|((far, len), mark)| {
+        let mut recipe = way.next.clone();
+        let is_up = recipe.session.is_some();
+        let port = if is_up {
+            &mut recipe.ports.1
+        } else {
+            &mut recipe.ports.0
+        };
+        *port = *far;
+        recipe.len = *len;
+        TestBuf::new(way.port, &recipe.build()).marked(mark)
+    });
+    let bufs = bufs.collect();
+    pair.burst(way.direction, pair.now_ns(), bufs);
+    pair.assert_same();
+    let dropped = [Counter::PolicerUpstream, Counter::PolicerDownstream];
+    let dropped: u64 = dropped.iter().map(|counter| pair.count(*counter)).sum();
+    assert!(dropped > 0, "not at the limit: {frames:?}");
+}
+
+/// The usual frames of a burst meet the policer before the others. Which those are must not depend on the hints: not for a
+/// frame that is like a longer one and too short for the shortcut, and not for one that is like a frame beyond the MTU.
+#[test]
+fn frames_like_others_meet_the_policer_as_if_they_were_not() {
+    let (_, sessions, outside) = world();
+    let random = &mut Random::new(0);
+    let up = Recipe {
+        kind: Kind::Udp,
+        ttl: 64,
+        ..upstream(2, &sessions[2], World::HOST.into())
+    };
+    let up = Flow::new(random, 0, up);
+    let core = Spec::default().access_ports;
+    let down = Recipe {
+        smac: World::NEXT_HOP,
+        dmac: World::port_mac(core),
+        addresses: (World::HOST.into(), outside[3].0.into()),
+        ports: (443, outside[3].1),
+        ttl: 64,
+        ..Recipe::new(Kind::Udp, false, None)
+    };
+    let down = Flow::new(random, core, down);
+    for last in (1..=400).step_by(9) {
+        let frames = [1_200, 1, 1_200, 1_200, last, 300];
+        let far = [443, 443, 444, 444, 445, 446];
+        let frames: Vec<_> = far.into_iter().zip(frames).collect();
+        assert_burst_is_same(&up, &frames);
+        let frames = [1_600, 1_400, 1_400, 1_000 + last, 1_000];
+        let far = [443, 443, 444, 445, 446];
+        let frames: Vec<_> = far.into_iter().zip(frames).collect();
+        assert_burst_is_same(&down, &frames);
+    }
 }

@@ -170,7 +170,7 @@ fn every_case_is_the_same_with_coalescing_and_without() {
             // The outputs are those of the case wherever the stages do with the frames what it says.
             if is_as_said(&instance, &pair.outs) {
                 let marks: Vec<_> = pair.outs.iter().map(Out::marks).collect();
-                assert_eq!(instance.differences(&marks), None, "{}", instance.name);
+                assert_eq!(instance.difference(&marks), None, "{}", instance.name);
                 as_said += 1;
             }
             pair.assert_same();

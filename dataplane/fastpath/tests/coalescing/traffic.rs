@@ -60,10 +60,10 @@ enum Numbering {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Flow {
-    direction: Direction,
-    port: u8,
+    pub(crate) direction: Direction,
+    pub(crate) port: u8,
     numbering: Numbering,
-    next: Recipe,
+    pub(crate) next: Recipe,
 }
 
 /// A source of steps.
@@ -288,12 +288,12 @@ impl Flow {
     fn beside(&self, random: &mut Random, n: u16) -> Self {
         let mut flow = self.clone();
         let next = &mut flow.next;
-        match random.below(9) {
+        match random.below(11) {
             0 | 1 => next.ports.0 += 1 + n,
             2 => next.ports.1 += 1 + n,
             3 => next.smac = MacAddr([0xaa, 0, 0, 0, 1, n as u8]),
             4 => next.vlans = random.pick(&[vec![], vec![101], vec![100, 8], vec![100]]),
-            5 => next.session = next.session.map(|id| id + 1 + n),
+            5 | 9 => next.session = next.session.map(|id| id + 1 + n),
             6 => {
                 next.addresses.0 = match next.addresses.0 {
                     IpAddr::V4(_) => Ipv4Addr::new(192, 168, 2, n as u8).into(),
@@ -325,7 +325,7 @@ fn change(recipe: &mut Recipe, random: &mut Random) {
         Recipe::CWR,
         Recipe::ACK,
     ];
-    match random.below(42) {
+    match random.below(46) {
         0..5 => recipe.len = random.pick(&[0, 0, 1, 50, 99, 100, 101, 1_600]),
         5 => recipe.seq = recipe.seq.wrapping_add(random.pick(&[1, u32::MAX, 100])),
         6 => recipe.ack += 1,
@@ -371,6 +371,7 @@ fn change(recipe: &mut Recipe, random: &mut Random) {
         _ if recipe.session.is_some() => {
             recipe.pppoe_len_delta = 0;
             recipe.kind = random.pick(&[
+                Kind::Ppp(0xc021),
                 Kind::Ppp(0xc021),
                 Kind::Ppp(0x8021),
                 Kind::Ppp(0x00fd),

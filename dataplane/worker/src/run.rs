@@ -121,7 +121,8 @@ fn eal_arguments(config: &Config) -> EalArgs {
         .lcore_map(&format!("0@{}", config.dataplane.main_core))
         .memory(memory)
         .telemetry(false)
-        .pci(!pci.is_empty());
+        .pci(!pci.is_empty())
+        .single_file_segments(eal.hugepages && shares_memory(config));
     if eal.hugepages {
         arguments = arguments.reserve_mib(eal.memory_mib);
     }
@@ -129,6 +130,16 @@ fn eal_arguments(config: &Config) -> EalArgs {
         arguments = arguments.extra(["--allow", device]);
     }
     arguments.extra(eal.extra_args.iter().cloned())
+}
+
+/// Whether a port shows its peer the packet buffers. A peer of vhost takes only a few files of memory, and without the
+/// rest the port passes nothing and says nothing.
+fn shares_memory(config: &Config) -> bool {
+    let drivers = ["net_virtio_user", "virtio_user", "net_vhost", "eth_vhost"];
+    (config.dataplane.ports.iter()).any(|port| {
+        let device = port.device.as_str();
+        drivers.iter().any(|driver| device.starts_with(driver)) || device.contains("zero-copy=yes")
+    })
 }
 
 /// What an operator looks at when EAL does not start; EAL's own lines above say what it found.

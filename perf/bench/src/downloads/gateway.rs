@@ -56,7 +56,7 @@ dataplane:
   idle_backoff_us: {BACKOFF_US}
   mbufs: 32768
   routes: {{ ipv4: 1024, ipv6: 1024 }}
-  eal: {{ hugepages: true, memory_mib: 384, file_prefix: {name}, extra_args: [--single-file-segments] }}
+  eal: {{ hugepages: true, memory_mib: 384, file_prefix: {name} }}
   coalescing: {{ {direction}: {protocols} }}
   ports:
     - {{ name: access0, role: access, device: \"{access}\", mtu: 1500 }}

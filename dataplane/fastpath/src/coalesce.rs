@@ -7,8 +7,9 @@
 //!
 //! A [`Coalescer`] belongs to one worker. [`Coalescer::observe`] reads the frames as they came and decides the grouping;
 //! the stages then decide about every frame by itself; [`Coalescer::release`] takes the frames, holds those of runs that go
-//! on, and hands runs and single frames to the [`Sink`]. So what becomes of a frame cannot depend on the grouping (P0), and
-//! a run holds nothing but finished frames (list form, H6).
+//! on, and hands runs and single frames to the [`Sink`]. So what becomes of a frame cannot depend on the grouping (P0): MTU,
+//! policers, counters, translation and whatever takes a frame off the fast path see frames (F1 to F8). A run holds nothing but
+//! finished frames (list form, H6). Nothing here allocates, locks or is shared once it is set up (X3).
 
 mod extensions;
 mod frame;
@@ -239,7 +240,7 @@ impl<B: PacketBuf> Coalescer<B> {
         steps.clear();
     }
 
-    /// The receive burst has ended: with a hold time of 0 all runs go out (T1).
+    /// The receive burst has ended: with a hold time of 0 all runs go out (T1), before anything of a later one (O4).
     #[inline]
     pub fn end_burst(&mut self, sink: &mut impl Sink<B>) {
         if self.settings.hold_ns == 0 {

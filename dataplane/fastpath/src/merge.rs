@@ -1,7 +1,7 @@
-//! Merging: what the headers of a run's super-packet are, for something that takes super-packets (H1, H4).
+//! Merging: what the headers of a run's super-packet are, for something that takes super-packets (copy form, H5; H1, H4).
 //!
 //! A run is whole, rewritten frames. [`Merged::of`] compares the headers of all of them with what cutting the super-packet
-//! would give; so what the other side cuts it into is the run's frames, byte for byte (P1), or there is no super-packet.
+//! would give; so what the other side cuts it into is the run's frames, byte for byte (P1, H7), or there is no super-packet.
 //!
 //! Not compared are the payloads with the TCP and UDP checksums. The coalescer has verified those, unless told not to
 //! (C17); then a super-packet would give a damaged frame a right checksum, so none must be made.

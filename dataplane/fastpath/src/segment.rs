@@ -1,8 +1,8 @@
-//! Segmentation: a super-packet is cut into the frames it stands for (S1 to S8, S10).
+//! Segmentation: a super-packet is cut into the frames it stands for (P1, S1 to S8, S10).
 //!
 //! Two come here: the kernel's own, from a TAP twin with offloads, and merged runs that turn out to leave by something that
 //! takes frames only. What a super-packet's headers say about lengths is not believed (H2): the segment size is given, the
-//! payload is what is there.
+//! payload is what is there (P2).
 
 pub(crate) mod layout;
 

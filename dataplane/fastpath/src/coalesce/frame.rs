@@ -25,7 +25,7 @@ pub(super) const MAX_HEADERS: usize = 22 + 8 + IPV6_LEN + MAX_EXTENSIONS + 60;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     None,
-    /// That of the frame's own flow.
+    /// That of the frame's own flow (E4: pure acknowledgements, too).
     Flow,
     /// All between its addresses.
     Addresses,
@@ -140,6 +140,7 @@ impl Reader {
             why: Counter::PassNotIp,
             scope: Scope::None,
         };
+        // C1.
         if !buf.is_contiguous() {
             return Err(not_ip);
         }
@@ -289,7 +290,7 @@ impl Reader {
         self.upper(buf, &carrier, payload.get(at..).unwrap_or(&[]), key)
     }
 
-    /// TCP or UDP (C3, C14 to C16). `l4` is the packet from there on, as far as it is there.
+    /// TCP or UDP (C2, C3, C14 to C16). `l4` is the packet from there on, as far as it is there.
     #[inline]
     fn upper<B: PacketBuf>(
         &self,

@@ -78,7 +78,7 @@ impl<B: PacketBuf> Coalescer<B> {
         }
     }
 
-    /// Runs that go out before a frame that is not merged (O2).
+    /// Runs that go out before a frame that is not merged (O1, O2).
     #[inline]
     fn barrier(&mut self, key: &Key, scope: Scope) {
         if self.table.is_empty() {

@@ -174,6 +174,7 @@ impl Run {
         if !is_tcp {
             clear(&mut self.same, l4 + 4);
         } else if let Some(flags) = self.same.as_flattened_mut().get_mut(l4 + 13) {
+            // CWR, ECE and AE split, as TOS does (E5, M7).
             *flags = !(FIN | PSH);
         }
     }
@@ -241,7 +242,7 @@ impl Run {
         }
     }
 
-    /// The conditions on what may differ.
+    /// The conditions on what may differ (M3 to M5, M8 to M10; of a full-size frame for which there is no room, E3).
     #[inline(always)]
     fn refuses_varying(&self, varying: &Varying) -> Option<Counter> {
         // The second frame may also have the head's (M3).

@@ -1,4 +1,4 @@
-//! What the coalescer counts, until a burst's end.
+//! What the coalescer counts, until a burst's end (X4).
 
 use bng_shm::{Counter, Worker};
 

@@ -202,6 +202,7 @@ impl Layout {
         };
         tcp.seq.set(tcp.seq.get().wrapping_add(place.offset as u32));
         let mut flags = tcp.offset_flags.get();
+        // S3.
         if !place.is_last {
             flags &= !(FIN | PSH);
         }

@@ -52,10 +52,12 @@ pub(crate) struct Tcp {
     /// M6, M7: acknowledgement, window, urgent pointer, offset, options, flags but FIN and PSH.
     pub(crate) same: Vec<u8>,
     pub(crate) push_or_fin: bool,
+    pub(crate) fin: bool,
     pub(crate) cwr: bool,
 }
 
-/// Whether a hint may say that a frame is like another: one flow, and all the same that a look-up or a rewrite asks for.
+/// Whether a hint may say that frame `b` is like `a`: one flow, all the same that a look-up or a rewrite asks for, not larger, no
+/// FIN.
 pub(crate) fn are_alike(direction: Direction, a: &TestBuf, b: &TestBuf) -> bool {
     // Whatever is left alone is like nothing, checksums nobody looked at excepted.
     let settings = Settings {
@@ -65,11 +67,15 @@ pub(crate) fn are_alike(direction: Direction, a: &TestBuf, b: &TestBuf) -> bool 
     let of = |buf| match classify(&settings, direction, buf) {
         (place, Class::Candidate(candidate)) => {
             let df = candidate.ipv4.map(|(df, _)| df);
-            Some((place, candidate.same, df))
+            let has_fin = candidate.tcp.is_some_and(|tcp| tcp.fin);
+            Some(((place, candidate.same, df), candidate.payload, has_fin))
         }
         _ => None,
     };
-    of(a).is_some_and(|a| Some(a) == of(b))
+    match (of(a), of(b)) {
+        (Some((a, payload, _)), Some((b, of_b, has_fin))) => a == b && of_b <= payload && !has_fin,
+        _ => false,
+    }
 }
 
 /// The classes of a list of frames, by their marks.
@@ -368,6 +374,7 @@ fn tcp_segment(segment: &[u8]) -> Option<(Option<Tcp>, usize)> {
         seq: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
         same,
         push_or_fin: flags & 0x09 != 0,
+        fin: flags & 0x01 != 0,
         cwr: flags & 0x80 != 0,
     };
     Some((Some(tcp), segment.len() - offset))

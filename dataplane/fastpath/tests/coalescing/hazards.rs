@@ -11,7 +11,7 @@ use crate::drive::{self, Burst, FORWARD, Out};
 use crate::order::{self, Places};
 
 /// Every shape of header: session or not, family, protocol, tags.
-fn shapes() -> Vec<Recipe> {
+pub(crate) fn shapes() -> Vec<Recipe> {
     let mut shapes = Vec::new();
     for session in [None, Some(7)] {
         for is_ipv6 in [false, true] {
@@ -32,7 +32,7 @@ fn shapes() -> Vec<Recipe> {
     shapes
 }
 
-fn direction(recipe: &Recipe) -> Direction {
+pub(crate) fn direction(recipe: &Recipe) -> Direction {
     match recipe.session {
         Some(_) => Direction::Upstream,
         None => Direction::Downstream,
@@ -40,7 +40,7 @@ fn direction(recipe: &Recipe) -> Direction {
 }
 
 /// The frame and its successor in the flow.
-fn pair(recipe: &Recipe) -> [Vec<u8>; 2] {
+pub(crate) fn pair(recipe: &Recipe) -> [Vec<u8>; 2] {
     let next = Recipe {
         seq: recipe.seq + recipe.len as u32,
         ..recipe.clone()

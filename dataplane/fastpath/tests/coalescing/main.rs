@@ -16,6 +16,7 @@ mod any_bytes;
 mod case;
 mod cases;
 mod classify;
+mod corners;
 mod drive;
 mod hazards;
 mod mixed;

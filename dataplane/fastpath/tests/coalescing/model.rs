@@ -1,4 +1,4 @@
-//! The reference model: sections 5 to 7 of the rules, written down as plainly and slowly as they are there, and sharing
+//! The reference model (P3): sections 5 to 7 of the rules, written down as plainly and slowly as they are there, and sharing
 //! nothing with the coalescer.
 
 use bng_fastpath::coalesce::{Ids, Run, Settings};

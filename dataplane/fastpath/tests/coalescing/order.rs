@@ -1,5 +1,6 @@
 //! Whether two lists of outputs are the same as far as order is promised (section 8): the same frames together, and
-//! outputs that are related in the same order.
+//! outputs that are related in the same order. Outputs are the inputs they came from, so that a frame cannot overtake its flow
+//! unseen (O5).
 
 use std::collections::BTreeMap;
 

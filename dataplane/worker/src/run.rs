@@ -1,6 +1,6 @@
 //! Start, housekeeping and stop of the process.
 
-use crate::settings::{coalescing, settings, stage_port};
+use crate::settings::{coalescing, coalescing_in_words, settings, stage_port};
 use anyhow::{Context, Result, anyhow, bail};
 use bng_config::{Config, OuterTpid, PortRole};
 use bng_dataplane::capacities::capacities;
@@ -43,6 +43,8 @@ pub(crate) fn run(config: &Config) -> Result<()> {
     }
     let eal = Eal::init(&eal_arguments(config)).with_context(|| eal_advice(config))?;
     tracing::info!("{}", rte_rs::version());
+    let coalesced = coalescing_in_words(&config.dataplane.coalescing);
+    tracing::info!("coalescing: {coalesced}");
     let pool = Mempool::create(&eal, &pool_config(config)).context(
         "packet buffers do not fit: raise dataplane.eal.memory_mib or lower dataplane.mbufs",
     )?;

@@ -1,7 +1,7 @@
 //! What workers are started with, from the configuration.
 
 use anyhow::{Context, Result};
-use bng_config::{Coalesced, Config, PortRole};
+use bng_config::{Coalesced, Coalescing, Config, PortRole};
 use bng_dataplane::ports::LivePort;
 use bng_fastpath::coalesce::{self, Protocols};
 use bng_fastpath::{NatTimers, Settings, VlanRange};
@@ -75,5 +75,72 @@ pub(crate) fn coalescing(config: &Config) -> coalesce::Settings {
         hold_ns: u64::from(wanted.hold_us) * 1_000,
         max_frames: wanted.max_frames,
         verify: wanted.verify_checksums,
+    }
+}
+
+/// The same in words, for the log: what `bngctl` shows is what control was started with.
+pub(crate) fn coalescing_in_words(wanted: &Coalescing) -> String {
+    if !wanted.is_on() {
+        return "off".to_owned();
+    }
+    let chosen = |names: &[(&'static str, bool)]| {
+        let names = names.iter().filter(|(_, is_on)| *is_on);
+        let names: Vec<_> = names.map(|(name, _)| *name).collect();
+        match names.is_empty() {
+            true => "off".to_owned(),
+            false => names.join(" and "),
+        }
+    };
+    let protocols = |Coalesced { tcp, udp }| chosen(&[("TCP", tcp), ("UDP", udp)]);
+    format!(
+        "upstream {}, downstream {}, {}, hold time {} us, at most {} frames, checksums {}",
+        protocols(wanted.upstream),
+        protocols(wanted.downstream),
+        chosen(&[("IPv4", wanted.ipv4), ("IPv6", wanted.ipv6)]),
+        wanted.hold_us,
+        wanted.max_frames,
+        match wanted.verify_checksums {
+            true => "verified",
+            false => "not verified",
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_coalesced_is_said_in_a_line() {
+        let off = Coalescing::default();
+        assert_eq!(coalescing_in_words(&off), "off");
+        let tcp = Coalesced {
+            tcp: true,
+            udp: false,
+        };
+        let some = Coalescing {
+            upstream: tcp,
+            ipv4: false,
+            hold_us: 50,
+            verify_checksums: false,
+            ..off
+        };
+        assert_eq!(
+            coalescing_in_words(&some),
+            "upstream TCP, downstream off, IPv6, hold time 50 us, at most 64 frames, checksums not verified"
+        );
+        let all = Coalesced {
+            tcp: true,
+            udp: true,
+        };
+        let all = Coalescing {
+            upstream: all,
+            downstream: all,
+            ..off
+        };
+        assert_eq!(
+            coalescing_in_words(&all),
+            "upstream TCP and UDP, downstream TCP and UDP, IPv4 and IPv6, hold time 0 us, at most 64 frames, checksums verified"
+        );
     }
 }

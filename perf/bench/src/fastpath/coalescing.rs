@@ -85,7 +85,7 @@ pub(crate) struct Coalescing {
     /// Of all frames that could be.
     pub(crate) candidates: u64,
     pub(crate) super_packets: u64,
-    /// `merged_frames` by `super_packets`.
+    /// `merged_frames` by `super_packets`; 0 without any, as with trains of one.
     pub(crate) frames_per_super_packet: f64,
 }
 
@@ -153,7 +153,7 @@ pub(super) fn of_parts(
         single,
         supers,
     } = counted;
-    if candidates != sent as u64 || merged + single != candidates || supers == 0 {
+    if candidates != sent as u64 || merged + single != candidates || (train > 1) != (supers > 0) {
         bail!("{sent} frames could be merged, and the worker counted {counted:?}");
     }
     Ok(Coalescing {
@@ -169,7 +169,7 @@ pub(super) fn of_parts(
         merged_frames: merged,
         candidates,
         super_packets: supers,
-        frames_per_super_packet: merged as f64 / supers as f64,
+        frames_per_super_packet: merged as f64 / supers.max(1) as f64,
     })
 }
 
@@ -280,6 +280,26 @@ mod tests {
             (1.0, 2.0)
         );
         assert_eq!(found.frames_per_super_packet, 13.0);
+    }
+
+    #[test]
+    fn trains_of_one_cost_something_and_merge_nothing() {
+        let alone = Merged {
+            candidates: 4_000,
+            single: 4_000,
+            ..Merged::default()
+        };
+        let of = |train, counted| {
+            let of = (train, Checksums::Port);
+            of_parts(&rounds(), &parts(), of, counted, |_| 1.0)
+        };
+        let found = of(1, alone).unwrap();
+        assert_eq!(
+            (found.super_packets, found.frames_per_super_packet),
+            (0, 0.0)
+        );
+        assert!(of(16, alone).is_err());
+        assert!(of(1, COUNTED).is_err());
     }
 
     #[test]

@@ -266,7 +266,7 @@ fn the_hazard_table_names_tests_that_exist() {
         }
     }
     for hazard in [
-        "01", "03", "04", "05", "06", "07", "08", "09", "10", "11", "21",
+        "01", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13", "14", "21",
     ] {
         assert!(
             rows.contains(&format!("HZ-{hazard}")),
@@ -316,4 +316,89 @@ fn comments_name_functions_that_exist() {
         }
     }
     assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
+/// The ids of coalescing's conformance rules in a text; `C4 to C7` are four.
+fn rules(text: &str) -> BTreeSet<String> {
+    let id = |word: &str| {
+        let (letter, number) = word.split_at_checked(1)?;
+        let number: u8 = number.parse().ok()?;
+        letter
+            .contains(['P', 'K', 'C', 'M', 'E', 'T', 'O', 'H', 'F', 'S', 'X'])
+            .then(|| (letter.to_owned(), number))
+    };
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let mut found = BTreeSet::new();
+    for (at, word) in words.iter().enumerate() {
+        let Some((letter, first)) = id(word) else {
+            continue;
+        };
+        let last = match words.get(at + 1..at + 3) {
+            Some(["to", last]) => id(last).filter(|(other, _)| *other == letter),
+            _ => None,
+        };
+        let last = last.map_or(first, |(_, last)| last);
+        found.extend((first..=last).map(|number| format!("{letter}{number}")));
+    }
+    found
+}
+
+/// Every rule of coalescing has its row in `docs/conformance-coalescing.md`, and what the row names is there.
+#[test]
+fn every_rule_of_coalescing_has_its_code_and_its_tests() {
+    let table = std::fs::read_to_string(root().join("docs/conformance-coalescing.md")).unwrap();
+    let cases = root().join("dataplane/fastpath/tests/coalescing-cases.yaml");
+    let cases = std::fs::read_to_string(cases).unwrap();
+    let cases: BTreeSet<&str> = cases
+        .split("name: ")
+        .skip(1)
+        .filter_map(|rest| rest.split(['\n', ',', ' ', '}']).next())
+        .collect();
+    let sources = sources();
+    let functions: BTreeSet<&str> = sources
+        .iter()
+        .filter(|(file, _)| file != OWN)
+        .flat_map(|(_, text)| text.split("fn ").skip(1))
+        .filter_map(|rest| rest.split(['(', '<']).next())
+        .chain(["no_lock_is_within_reach_of_a_worker"])
+        .collect();
+    let in_code_font = |cell: &str| -> Vec<String> {
+        let names = cell.split('`').skip(1).step_by(2);
+        names.map(str::to_owned).collect()
+    };
+    let mut rows = Vec::new();
+    for line in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let cells: Vec<_> = line.trim_matches('|').split('|').collect();
+        let [rule, _, files, of_cases, tests] = cells[..] else {
+            panic!("{line}");
+        };
+        let rule = rule.trim().to_owned();
+        let (files, of_cases, tests) = (
+            in_code_font(files),
+            in_code_font(of_cases),
+            in_code_font(tests),
+        );
+        assert!(!files.is_empty(), "{line}");
+        assert!(!of_cases.is_empty() || !tests.is_empty(), "{line}");
+        for file in files {
+            let path = root().join("dataplane").join(&file);
+            let text = std::fs::read_to_string(&path).expect(&file);
+            assert!(
+                rules(&text).contains(&rule),
+                "{file} does not name rule {rule}"
+            );
+        }
+        for case in of_cases {
+            assert!(cases.contains(&*case), "no case {case}: {line}");
+        }
+        for test in tests {
+            assert!(functions.contains(&*test), "no test {test}: {line}");
+        }
+        rows.push(rule);
+    }
+    let all = "P0 to P3, K1 to K5, C1 to C17, M1 to M11, E1 to E5, T1 to T5, O1 to O5, H1 to H7, F1 to F8, S1 to S10, X1 to X4";
+    let listed: BTreeSet<_> = rows.iter().cloned().collect();
+    assert_eq!(listed, rules(all));
+    assert_eq!(listed.len(), rows.len(), "a rule has two rows");
 }

@@ -256,6 +256,7 @@ int shim_port_info(uint16_t port, struct shim_port_info *out)
 	out->min_mtu = info.min_mtu;
 	out->max_mtu = usable_max_mtu(&info);
 	out->reta_size = info.reta_size;
+	out->max_tx_segments = info.tx_desc_lim.nb_seg_max;
 	return 0;
 }
 

@@ -193,6 +193,8 @@ struct shim_port_info {
 	uint16_t min_mtu;
 	uint16_t max_mtu;
 	uint16_t reta_size;
+	/* 0: the driver does not say */
+	uint16_t max_tx_segments;
 };
 struct shim_port_conf {
 	uint64_t rx_offloads;

@@ -229,6 +229,7 @@ impl Port {
             max_mtu: info.max_mtu,
             min_rx_buffer: info.min_rx_buffer,
             reta_size: info.reta_size,
+            max_tx_segments: (info.max_tx_segments != 0).then_some(info.max_tx_segments),
             rx_offloads: RxOffloads::from_bits(info.rx_offloads),
             tx_offloads: TxOffloads::from_bits(info.tx_offloads),
             rss_types: RssTypes::from_bits(info.rss_types),

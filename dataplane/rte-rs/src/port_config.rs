@@ -43,6 +43,8 @@ pub struct PortInfo {
     pub min_rx_buffer: u32,
     /// Entries of its RSS redirection table; 0 for none.
     pub reta_size: u16,
+    /// Most segments of a packet to send, if the driver says.
+    pub max_tx_segments: Option<u16>,
     /// Receive offloads it offers.
     pub rx_offloads: RxOffloads,
     /// Transmit offloads it offers.

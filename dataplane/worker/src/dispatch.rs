@@ -113,13 +113,13 @@ impl Outlets {
         }
     }
 
-    /// Whether what this verdict leads to takes such a run in one piece, and how it wants the checksums.
+    /// Whether what this verdict leads to takes such a run of so many frames in one piece, and how it wants the checksums.
     #[inline]
-    fn supers(&self, run: &Run, verdict: Verdict) -> Option<Checksums> {
+    fn supers(&self, run: &Run, frames: usize, verdict: Verdict) -> Option<Checksums> {
         match verdict {
             Verdict::Forward { port } => {
                 let tx = self.tx.get(usize::from(port))?;
-                (tx.segments() && run.is_tcp).then_some(Checksums::Port { ipv4: true })
+                (run.is_tcp && tx.takes(frames)).then_some(Checksums::Port { ipv4: true })
             }
             Verdict::Host { port } => {
                 let takes = self.twins.get(usize::from(port))?;
@@ -259,7 +259,7 @@ impl Sink<Frame> for Departures<'_> {
     /// As one super-packet to what takes it, else back to back, in order and with nothing between them (S8).
     #[inline]
     fn run(&mut self, run: &Run, verdict: Verdict, frames: &mut Vec<Frame>) {
-        if let Some(checksums) = self.out.supers(run, verdict)
+        if let Some(checksums) = self.out.supers(run, frames.len(), verdict)
             && let Some(mbuf) = super_packet::build(run, frames, checksums)
         {
             return self.one(mbuf.into(), verdict);

@@ -59,6 +59,8 @@ pub struct LivePort {
     pub steering_reason: String,
     /// Why the port segments, or does not; empty if it is not asked to.
     pub segmentation_reason: String,
+    /// Most frames in a super-packet, if it segments (M10).
+    pub most_frames: u16,
     /// What it does for us.
     pub offloads: Offloads,
     /// Kernel interface index of the TAP twin, 0 if none.
@@ -114,6 +116,18 @@ fn rx_queues(info: &PortInfo, workers: u16) -> u16 {
 /// carries what the kernel interface and its `framesz` (2,048 bytes unless given) carry.
 fn mtu(info: &PortInfo, wanted: u16) -> Option<u16> {
     (info.driver != "net_af_packet" || wanted <= info.max_mtu).then_some(wanted)
+}
+
+/// Frames that the port takes in one piece (M10). Half of the descriptors: a driver needs some besides those of the frames, and
+/// what it has no room for now it must have room for later. `net_virtio_user` says how many it has only in its arguments.
+fn most_frames(device: &str, max_segments: Option<u16>, descriptors: u16) -> u16 {
+    let argument = |text: &str| text.strip_prefix("queue_size=")?.parse::<u16>().ok();
+    let descriptors = device
+        .split(',')
+        .find_map(argument)
+        .map_or(descriptors, |size| size.min(descriptors));
+    let by_room = descriptors / 2;
+    max_segments.map_or(by_room, |most| most.min(by_room))
 }
 
 /// Receive offloads wished for. Of checksums only the IPv4 header's: nobody on a router's way checks those of layer 4, which
@@ -248,6 +262,7 @@ pub fn bring_up(
         };
         let Choice { steering, reason } = steering::choose(&offer, &port);
         let offloads = offloads(&applied);
+        let most_frames = most_frames(&wanted.device, info.max_tx_segments, applied.tx_descriptors);
         if !segmentation.reason.is_empty() {
             let who = if segmentation.port {
                 "the port"
@@ -286,6 +301,7 @@ pub fn bring_up(
             steering,
             steering_reason: reason,
             segmentation_reason: segmentation.reason,
+            most_frames,
             offloads,
             twin_ifindex: 0,
         };
@@ -329,6 +345,21 @@ impl LivePort {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// M10.
+    #[test]
+    fn a_super_packet_finds_room_in_the_queue() {
+        let virtio = "net_virtio_user0,path=/run/vm.sock,queue_size=128";
+        for (device, segments, descriptors, most) in [
+            ("3b:00.0", None, 1_024, 512),
+            ("3b:00.0", Some(40), 1_024, 40),
+            ("3b:00.0", Some(40), 64, 32),
+            (virtio, Some(u16::MAX), 1_024, 64),
+            (virtio, Some(u16::MAX), 64, 32),
+        ] {
+            assert_eq!(most_frames(device, segments, descriptors), most);
+        }
+    }
 
     #[test]
     fn pci_addresses_are_told_from_virtual_devices() {

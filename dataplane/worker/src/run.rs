@@ -8,7 +8,7 @@ use bng_dataplane::dispatch::{HandOver, Outlets};
 use bng_dataplane::fib_mirror::FibMirrors;
 use bng_dataplane::host::{HOST_RING, Host, HostBell, Room, Twin, has_twin, host_ring};
 use bng_dataplane::ports::{LivePort, bring_up, frame_room, is_pci};
-use bng_dataplane::tx::TxPort;
+use bng_dataplane::tx::{Supers, TxPort};
 use bng_dataplane::worker::{FromHost, RxPort, WorkerError, WorkerSetup};
 use bng_fastpath::coalesce::Protocols;
 use bng_shm::{Dataplane, Offloads, PortState};
@@ -273,6 +273,7 @@ fn start_threads(
         .map(|queues| deal(queues, workers))
         .collect();
     let offloads: Vec<_> = ports.iter().map(|port| port.offloads).collect();
+    let most_frames: Vec<_> = ports.iter().map(|port| port.most_frames).collect();
     let mut loops = Vec::new();
     let mut from_workers = Vec::new();
     for (index, ((handover, taken_over), from_host)) in
@@ -297,11 +298,11 @@ fn start_threads(
             }));
             let queue = dealt.tx.pop().context("a transmit queue is missing")?;
             let is_access = matches!(stage.role, bng_fastpath::PortRole::Access { .. });
-            tx.push(TxPort::new(
-                queue,
-                is_access,
-                has(Offloads::TX_TCP_SEGMENTATION),
-            ));
+            let supers = has(Offloads::TX_TCP_SEGMENTATION).then(|| Supers {
+                most_frames: most_frames[usize::from(port)],
+                pool: pool.clone(),
+            });
+            tx.push(TxPort::new(queue, is_access, supers));
         }
         loops.push(WorkerSetup {
             shm: worker,

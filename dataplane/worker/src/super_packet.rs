@@ -1,11 +1,12 @@
 //! Super-packets as mbufs: the first frame, whole, and the payloads of the others chained behind it.
 
 use crate::frame::Frame;
+use arrayvec::ArrayVec;
 use bng_fastpath::PacketBuf;
-use bng_fastpath::coalesce::Run;
+use bng_fastpath::coalesce::{Ids, Run};
 use bng_fastpath::merge::Merged;
-use bng_fastpath::segment::Layout;
-use rte_rs::{Chain, Mbuf, TxLengths, ol_flags};
+use bng_fastpath::segment::{Cut, Cwr, How, Layout, Segmenter};
+use rte_rs::{Chain, Mbuf, Mempool, TxLengths, ol_flags};
 
 pub use bng_fastpath::merge::Checksums;
 
@@ -42,6 +43,35 @@ pub fn build(run: &Run, frames: &mut Vec<Frame>, checksums: Checksums) -> Option
     });
     mbuf.set_ol_flags(flags(&layout, checksums));
     Some(mbuf)
+}
+
+/// Buffers of a super-packet at most: one for each frame of the longest run (`coalescing.max_frames`).
+pub(crate) const PIECES: usize = 128;
+
+/// Makes frames of what [`build`] has made, whatever a driver has written into its checksums since. What there is no buffer
+/// for is lost alone (S8).
+pub fn cut(packet: &Mbuf, pool: &mut Mempool, each: impl FnMut(Frame)) -> Cut {
+    let none = Cut {
+        made: 0,
+        lost: packet.frames() as usize,
+    };
+    let mut pieces: ArrayVec<&[u8], PIECES> = ArrayVec::new();
+    if packet
+        .segments()
+        .any(|piece| pieces.try_push(piece).is_err())
+    {
+        return none;
+    }
+    // As it is merged: without CWR.
+    let how = How {
+        segment: packet.tx_lengths().segment,
+        ids: Ids::Rising,
+        cwr: Cwr::Every,
+    };
+    let segmenter = pieces
+        .split_first()
+        .and_then(|(first, others)| Segmenter::new(first, others, how).ok());
+    segmenter.map_or(none, |segmenter| segmenter.frames(pool, each))
 }
 
 fn flags(layout: &Layout, checksums: Checksums) -> u64 {

@@ -1,7 +1,8 @@
 //! Transmit queues of one worker: frames are gathered per port and sent in bursts, in order.
 
+use crate::super_packet;
 use bng_shm::{Counter, Worker};
-use rte_rs::{Burst, Mbuf, TxQueue};
+use rte_rs::{Burst, Mbuf, Mempool, TxQueue};
 
 /// Frames gathered before a burst is sent at the latest.
 pub const TX_BURST: usize = 64;
@@ -13,15 +14,24 @@ pub struct TxPort {
     gathered: Burst<TX_BURST>,
     packets: Counter,
     bytes: Counter,
-    /// Whether it takes TCP super-packets.
-    segments: bool,
+    /// If it takes TCP super-packets.
+    supers: Option<Supers>,
+}
+
+/// What a port that takes super-packets needs besides.
+#[derive(Debug)]
+pub struct Supers {
+    /// Most frames in one (M10).
+    pub most_frames: u16,
+    /// Buffers for the frames of one that the driver refuses.
+    pub pool: Mempool,
 }
 
 impl TxPort {
-    /// The transmit side of an access port (`is_access`) or a core port. `segments` says whether the port takes TCP
+    /// The transmit side of an access port (`is_access`) or a core port. `supers` if the port takes TCP
     /// super-packets.
     #[must_use]
-    pub fn new(queue: TxQueue, is_access: bool, segments: bool) -> Self {
+    pub fn new(queue: TxQueue, is_access: bool, supers: Option<Supers>) -> Self {
         let (packets, bytes) = if is_access {
             (Counter::TxAccess, Counter::TxAccessBytes)
         } else {
@@ -32,15 +42,16 @@ impl TxPort {
             gathered: Burst::new(),
             packets,
             bytes,
-            segments,
+            supers,
         }
     }
 
-    /// Whether it takes TCP super-packets.
+    /// Whether it takes TCP super-packets of so many frames.
     #[inline]
     #[must_use]
-    pub fn segments(&self) -> bool {
-        self.segments
+    pub fn takes(&self, frames: usize) -> bool {
+        let supers = self.supers.as_ref();
+        supers.is_some_and(|supers| frames <= usize::from(supers.most_frames))
     }
 
     /// Adds a frame; sends the burst when it is full.
@@ -66,8 +77,8 @@ impl TxPort {
     pub fn flush(&mut self, shm: &Worker) {
         if !self.gathered.is_empty() {
             let counters = (self.packets, self.bytes);
-            if self.segments {
-                transmit_supers(&mut self.queue, &mut self.gathered, counters, shm);
+            if let Some(Supers { pool, .. }) = &mut self.supers {
+                transmit_supers(&mut self.queue, &mut self.gathered, counters, pool, shm);
             } else {
                 transmit(&mut self.queue, &mut self.gathered, counters, shm);
             }
@@ -75,23 +86,61 @@ impl TxPort {
     }
 }
 
-/// As [`transmit`], where super-packets may be among the packets; each counts as its frames (F4, F8).
+/// As [`transmit`], where super-packets may be among the packets; each counts as its frames (F4, F8). One that the driver
+/// refuses (segments too small, or too many) leaves as frames: it would be refused each time it is sent again.
 #[inline(never)]
 fn transmit_supers<const N: usize>(
+    queue: &mut TxQueue,
+    burst: &mut Burst<N>,
+    counters: (Counter, Counter),
+    pool: &mut Mempool,
+    shm: &Worker,
+) {
+    loop {
+        let ready = queue.prepare(burst);
+        if ready >= burst.len() {
+            return transmit_prepared(queue, burst, counters, shm);
+        }
+        let mut rest: Burst<N> = burst.drain(ready..).collect();
+        transmit_prepared(queue, burst, counters, shm);
+        if let Some(refused) = rest.pop_at(0) {
+            transmit_refused(queue, &refused, counters, pool, shm);
+        }
+        *burst = rest;
+    }
+}
+
+/// What the driver does not prepare, as frames.
+#[cold]
+fn transmit_refused(
+    queue: &mut TxQueue,
+    refused: &Mbuf,
+    counters: (Counter, Counter),
+    pool: &mut Mempool,
+    shm: &Worker,
+) {
+    if !refused.is_super() {
+        return shm.count(Counter::TxQueueFull, 1);
+    }
+    let mut frames: Burst<TX_BURST> = Burst::new();
+    let cut = super_packet::cut(refused, pool, |frame| {
+        if frames.is_full() {
+            transmit(queue, &mut frames, counters, shm);
+        }
+        frames.push(frame.into());
+    });
+    transmit(queue, &mut frames, counters, shm);
+    shm.count(Counter::TxQueueFull, cut.lost as u64);
+}
+
+fn transmit_prepared<const N: usize>(
     queue: &mut TxQueue,
     burst: &mut Burst<N>,
     (packets, octets): (Counter, Counter),
     shm: &Worker,
 ) {
-    let mut ready = 0;
-    loop {
-        ready = queue.prepare(burst).max(ready);
-        if ready >= burst.len() {
-            break;
-        }
-        // The driver cannot send this one; the others can go.
-        let mut refused: Burst<1> = burst.drain(ready..=ready).collect();
-        drop_unsent(&mut refused, shm);
+    if burst.is_empty() {
+        return;
     }
     let all = Load::of(burst);
     queue.burst(burst);

@@ -5,7 +5,7 @@ use bng_dataplane::dispatch::{Departures, Outlets};
 use bng_dataplane::frame::Frame;
 use bng_dataplane::host::{HostBell, host_ring};
 use bng_dataplane::segmentation::Mode;
-use bng_dataplane::tx::TxPort;
+use bng_dataplane::tx::{Supers, TxPort};
 use bng_fastpath::coalesce::{Ids, Protocols, Run, Sink};
 use bng_fastpath::testing::L4Frame;
 use bng_fastpath::{BURST, Verdict};
@@ -45,7 +45,11 @@ impl World {
             let mut port = Port::probe(eal, &format!("net_ring_{segments}")).unwrap();
             port.configure(&PortConfig::default(), &pool).unwrap();
             let mut queues = port.start().unwrap();
-            tx.push(TxPort::new(queues.tx.pop().unwrap(), false, segments));
+            let supers = segments.then(|| Supers {
+                most_frames: 4,
+                pool: pool.clone(),
+            });
+            tx.push(TxPort::new(queues.tx.pop().unwrap(), false, supers));
             sent.append(&mut queues.rx);
             ports.push(port);
         }
@@ -190,7 +194,10 @@ fn a_run_leaves_in_one_piece_where_that_is_taken_and_counts_as_its_frames_everyw
         ids: Ids::Fixed,
         ..tcp
     };
-    for (run, frames) in [(&fixed, &frames), (&udp, &datagrams)] {
+    // As does what has more frames than the port takes in one piece (M10).
+    let long = L4Frame::new(None, false, true, &[7; 4_301]).cut(1_000, 1);
+    let long: Vec<_> = long.iter().map(L4Frame::frame).collect();
+    for (run, frames) in [(&fixed, &frames), (&udp, &datagrams), (&tcp, &long)] {
         world.depart(run, frames, to);
         world.out.flush(&world.shm);
         assert_eq!(taken(|burst| world.sent[1].burst(burst)), singly(frames));

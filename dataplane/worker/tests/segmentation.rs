@@ -68,6 +68,11 @@ impl Peer {
 
     /// The process with this peer behind its core port, which is asked to segment or not, and upstream TCP coalesced.
     fn gateway(&self, name: &str, segmentation: &str) -> Gateway {
+        self.gateway_with(name, segmentation, "upstream: { tcp: true }")
+    }
+
+    /// As [`Self::gateway`], with these keys of the port and of `dataplane.coalescing`.
+    fn gateway_with(&self, name: &str, segmentation: &str, coalescing: &str) -> Gateway {
         let device = format!(
             "net_virtio_user1,path={},mac=02:00:00:00:07:07",
             self.socket.display()
@@ -82,7 +87,7 @@ impl Peer {
                 .replacen("nat: public }", &format!("nat: public, {ipv6} }}"), 1)
                 .replacen(
                     "dataplane:",
-                    "dataplane:\n  coalescing: { upstream: { tcp: true } }",
+                    &format!("dataplane:\n  coalescing: {{ {coalescing} }}"),
                     1,
                 );
             with_workers(&yaml, 1)
@@ -322,6 +327,40 @@ fn a_peer_that_takes_no_super_packets_gets_frames() {
     );
     assert!(!status.offloads.has(Offloads::TX_TCP_SEGMENTATION));
     assert_eq!(through(&mut g, &mut peer), 0);
+}
+
+/// M10: a run held over bursts has more frames than the queue has room for in one piece.
+#[test]
+fn a_run_that_never_fits_the_queue_leaves_as_frames() {
+    let eal = eal("long");
+    let pool = Mempool::create(&eal, &MempoolConfig::new("peer", 8_191)).unwrap();
+    let mut peer = Peer::start(&eal, &pool, "long", true);
+    let mut g = peer.gateway_with(
+        "long",
+        "port, tx_descriptors: 64",
+        "upstream: { tcp: true }, hold_us: 200",
+    );
+    let s = subscriber(&mut g);
+    let flow = Train {
+        payload: 300,
+        ..Train::up(&s, 5_001, true)
+    };
+    g.access.send(&flow.frame_up(&g, &s, 0));
+    let (first, _) = peer.receive(1);
+    let nat = running::frames::source_port(&first[0]);
+    while_stopped(&mut g, |g| {
+        for n in 1..=64 {
+            g.access.send(&flow.frame_up(g, &s, n));
+        }
+    });
+    let (came, _) = peer.receive(64);
+    for (n, frame) in (1..=64).zip(&came) {
+        assert!(
+            *frame == flow.out_up(&g, (s.block().address, nat), n),
+            "{n}"
+        );
+    }
+    g.expect(Counter::TxQueueFull, 0);
 }
 
 /// HZ-13 C: a port that is its own loop and cuts nothing.

@@ -3,7 +3,7 @@
 
 use bng_dataplane::frame::Frame;
 use bng_dataplane::host::host_ring;
-use bng_dataplane::super_packet::{Checksums, build};
+use bng_dataplane::super_packet::{Checksums, build, cut};
 use bng_fastpath::PacketBuf;
 use bng_fastpath::coalesce::{Ids, Run};
 use bng_fastpath::segment::{Cwr, How, Segmenter};
@@ -103,6 +103,32 @@ fn a_run_is_one_packet_and_cut_it_is_the_run_again() {
         drop(mbuf);
         assert_eq!(pool.in_use(), 0);
     }
+}
+
+/// What a driver refuses.
+#[test]
+fn a_packet_that_was_made_for_a_port_is_cut_again() {
+    let mut pool = pool("again");
+    for (ipv6, len) in [(false, 10 * SEGMENT + 7), (true, 2 * SEGMENT)] {
+        let (run, frames) = run(ipv6, true, len);
+        let mut buffers = held(&pool, &frames);
+        let mbuf = build(&run, &mut buffers, Checksums::Port { ipv4: true }).unwrap();
+        let mut came = Vec::new();
+        let outcome = cut(&mbuf, &mut pool, |frame| came.push(frame));
+        assert_eq!((outcome.made, outcome.lost), (frames.len(), 0));
+        let bytes: Vec<_> = came.iter().map(|frame| frame.data().to_vec()).collect();
+        assert_eq!(bytes, frames);
+        drop((mbuf, came));
+        assert_eq!(pool.in_use(), 0);
+    }
+    // S8: without buffers.
+    let (run, frames) = run(false, true, 5 * SEGMENT);
+    let mut buffers = held(&pool, &frames);
+    let mbuf = build(&run, &mut buffers, Checksums::Port { ipv4: true }).unwrap();
+    let taken: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
+    let outcome = cut(&mbuf, &mut pool, |_| ());
+    assert_eq!((outcome.made, outcome.lost), (0, 5));
+    drop(taken);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::bell::Room;
 use super::kernel_packets::KernelPackets;
 use super::virtio::VirtioHeader;
 use crate::ports::LivePort;
+use crate::super_packet::PIECES;
 use arrayvec::ArrayVec;
 use bng_fastpath::coalesce::{Ids, Protocols};
 use bng_fastpath::segment::{Cwr, How, Segmenter};
@@ -12,9 +13,6 @@ use rustix::io::Errno;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
-
-/// Pieces of a super-packet at most: one for each frame of the longest run (`coalescing.max_frames`).
-const PIECES: usize = 128;
 
 /// The kernel's side of a core port.
 pub struct Twin {

@@ -64,7 +64,7 @@ impl LanePorts {
             let tx = tx.into_iter().enumerate();
             let out = Outlets {
                 tx: tx
-                    .map(|(port, queue)| TxPort::new(queue, is_access(port), false))
+                    .map(|(port, queue)| TxPort::new(queue, is_access(port), None))
                     .collect(),
                 handover: Vec::new(),
                 fragments: pool.clone(),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bng_fastpath::testing::{Kind, Recipe, Spec, TestBuf, World};
-use bng_fastpath::{Origin, PacketBuf, Verdict};
+use bng_fastpath::{L4Verdict, Origin, PacketBuf, Verdict};
 use bng_shm::{
-    Counter, Filter, FilterAction, FilterId, FilterRule, Policy, PolicyId, Rate, Session,
+    Adjacency, Counter, Filter, FilterAction, FilterId, FilterRule, Policy, PolicyId, Rate, Session,
 };
 
 use crate::drive;
@@ -154,6 +154,64 @@ fn flows(random: &mut Random, sessions: &[Session], outside: &[(Ipv4Addr, u16)])
     flows
 }
 
+/// Damages a frame, mostly so that nobody can tell by a checksum.
+fn damage(random: &mut Random, mut buf: TestBuf) -> TestBuf {
+    let len = buf.data().len();
+    for _ in 0..1 + random.below(2) {
+        let at = random.below(len.min(100));
+        buf.data_mut()[at] ^= 1 << random.below(8);
+    }
+    if random.once_in(4) {
+        buf.truncate(random.below(len) + 1);
+    }
+    for l3 in [14, 18, 22, 30] {
+        let at = l3..l3 + 20;
+        if let Some(header) = buf.data_mut().get_mut(at)
+            && header[0] == 0x45
+        {
+            header[10..12].fill(0);
+            let check = bng_wire::checksum::checksum(header);
+            header[10..12].copy_from_slice(&check.to_be_bytes());
+        }
+    }
+    buf.with_l4_verdict(random.pick(&[L4Verdict::Good, L4Verdict::Good, L4Verdict::Unknown]))
+}
+
+/// What control does while runs are held, to both worlds alike.
+fn control(random: &mut Random, pair: &mut Pair, sessions: &mut [Session], open: &mut [bool]) {
+    let n = random.below(sessions.len());
+    let slot = World::slot(n as u32);
+    let session = &mut sessions[n];
+    if !open[n] {
+        session.generation = pair.each(|world| world.publish(slot, *session)).generation;
+        open[n] = true;
+        return;
+    }
+    match random.below(6) {
+        0 => {
+            pair.each(|world| world.close(slot));
+            open[n] = false;
+            return;
+        }
+        1 => session.policy = random.pick(&[POLICED, ABSENT, World::POLICY, World::POLICY]),
+        2 => session.mtu = random.pick(&[110, 1_492, 1_492]),
+        _ => {
+            let port = Spec::default().access_ports + random.below(2) as u8;
+            let mac = World::NEXT_HOP.0;
+            let next = random.pick(&[
+                Adjacency::Neighbour { port, mac },
+                Adjacency::Neighbour { port, mac },
+                Adjacency::Unresolved { port },
+            ]);
+            let id = World::DEFAULT_HOP;
+            let address = Ipv4Addr::new(192, 0, 2, id.0 as u8).into();
+            pair.each(|world| world.publisher.set_next_hop(id, address, next).unwrap());
+            return;
+        }
+    }
+    pair.each(|world| world.update(slot, *session));
+}
+
 /// What was seen over all scenarios, so that a test does not pass because nothing happened.
 #[derive(Debug, Default)]
 struct Seen {
@@ -162,10 +220,11 @@ struct Seen {
     handed_over: u64,
 }
 
-fn scenario(seed: u64, seen: &mut Seen) {
+fn scenario(seed: u64, seen: &mut Seen, wild: bool) {
     let mut random = Random::new(seed);
     let settings = Traffic::settings(&mut random);
-    let (_, sessions, outside) = world();
+    let (_, mut sessions, outside) = world();
+    let mut open = vec![true; sessions.len()];
     let flows = flows(&mut random, &sessions, &outside);
     let slots = (0..SESSIONS).map(World::slot).collect();
     let mut pair = Pair::new(settings, slots, || world().0);
@@ -174,10 +233,21 @@ fn scenario(seed: u64, seen: &mut Seen) {
         for _ in 0..6 {
             match traffic.step(60) {
                 Step::Burst(burst) => {
-                    let bufs = burst.frames.into_iter().map(|(buf, _)| buf).collect();
+                    let random = &mut traffic.random;
+                    let bufs = burst.frames.into_iter().map(|(buf, _)| {
+                        if wild && random.once_in(6) {
+                            damage(random, buf)
+                        } else {
+                            buf
+                        }
+                    });
+                    let bufs = bufs.collect();
                     pair.burst(burst.direction, burst.now_ns, bufs);
                 }
                 Step::Flush(_) => pair.idle(),
+            }
+            if wild && traffic.random.once_in(2) {
+                control(&mut traffic.random, &mut pair, &mut sessions, &mut open);
             }
         }
         for out in &pair.outs {
@@ -224,9 +294,20 @@ fn assert_seen(seen: &Seen) {
 fn a_mix_of_sessions_is_the_same_with_coalescing_and_without() {
     let mut seen = Seen::default();
     for seed in 0..150 {
-        scenario(seed, &mut seen);
+        scenario(seed, &mut seen, false);
     }
     assert_seen(&seen);
+}
+
+/// P0, whatever arrives, and whatever control does while runs are held.
+#[test]
+fn damage_and_changes_are_the_same_with_coalescing_and_without() {
+    let mut seen = Seen::default();
+    for seed in 2_000_000..2_000_150 {
+        scenario(seed, &mut seen, true);
+    }
+    assert!(seen.counted[&Counter::CoalesceMerged] > 1_000, "{seen:?}");
+    assert!(seen.counted[&Counter::EndVerdict] > 0, "{seen:?}");
 }
 
 /// `cargo nextest run --release -p bng-fastpath --run-ignored only long_mix`.
@@ -235,7 +316,7 @@ fn a_mix_of_sessions_is_the_same_with_coalescing_and_without() {
 fn a_long_mix_of_sessions_is_the_same_with_coalescing_and_without() {
     let mut seen = Seen::default();
     for seed in 1_000_000..1_010_000 {
-        scenario(seed, &mut seen);
+        scenario(seed, &mut seen, false);
     }
     assert_seen(&seen);
     println!("{seen:?}");

@@ -229,3 +229,20 @@ fn a_checksum_in_the_form_that_is_not_sent_is_not_merged() {
         assert_eq!(of(&run(&packet, 100), &frames), None);
     }
 }
+
+/// The IPv4 header checksum is the port's to compute, or right.
+#[test]
+fn a_port_that_computes_ipv4_checksums_gets_none() {
+    let (packet, frames) = example(false, true);
+    let merged = of(&run(&packet, 100), &frames).unwrap();
+    let at = packet.l3() + 10;
+    for (checksums, is_left) in [
+        (Checksums::Virtio, false),
+        (Checksums::Port { ipv4: false }, false),
+        (Checksums::Port { ipv4: true }, true),
+    ] {
+        let mut head = frames[0].clone();
+        merged.write(&mut head, checksums);
+        assert_eq!(head[at..at + 2] == [0, 0], is_left, "{checksums:?}");
+    }
+}

@@ -9,8 +9,8 @@
 //! Fields are compared several at a time, as words in the order of the frame's bytes.
 //!
 //! Of a frame that is like an earlier one of its burst ([`Hints`]) nothing is read and nothing looked up: what was found for the
-//! earlier one holds for both. Only policer, counters and rewrite are its own. Without hints this costs nothing, as the
-//! passes are compiled twice.
+//! earlier one holds for both. Only policer, counters and rewrite are its own. The passes are compiled twice, with hints
+//! and without.
 
 pub(crate) mod downstream;
 pub(crate) mod upstream;

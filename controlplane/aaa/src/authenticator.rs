@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use crate::local_users::LocalUsers;
+use crate::profile::Profile;
 
 /// Names a request, so that its verdict finds the session that asked. Chosen by the caller, unique among open requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,21 +30,31 @@ pub enum Credentials {
         /// At most 255 bytes can match.
         password: Vec<u8>,
     },
+    /// A CHAP Response with MD5 (RFC 1994 section 4.1).
+    ChapMd5 {
+        /// Identifier of the challenge.
+        identifier: u8,
+        /// The challenge.
+        challenge: [u8; 16],
+        /// The peer's response.
+        response: [u8; 16],
+    },
 }
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pap { .. } => f.write_str("Pap { password: [hidden] }"),
+            Self::ChapMd5 { .. } => f.write_str("ChapMd5 { response: [hidden] }"),
         }
     }
 }
 
 /// The answer to an [`AuthRequest`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The peer is who it says.
-    Accept,
+    /// The peer is who it says, and these are the terms of its session.
+    Accept(Box<Profile>),
     /// It is not. The peer is told no more than that; the cause is for counters and logs.
     Reject(RejectCause),
 }
@@ -55,6 +66,12 @@ pub enum RejectCause {
     UnknownUser,
     /// The name exists, the password is another one.
     WrongPassword,
+    /// A server refused it, for whatever reason.
+    ServerRejected,
+    /// No server answered.
+    ServersSilent,
+    /// A server accepted it on terms that cannot be met (an attribute of the reply is malformed or contradicts another).
+    TermsUnusable,
 }
 
 impl RejectCause {
@@ -63,6 +80,9 @@ impl RejectCause {
         match self {
             Self::UnknownUser => "unknown_user",
             Self::WrongPassword => "wrong_password",
+            Self::ServerRejected => "server_rejected",
+            Self::ServersSilent => "servers_silent",
+            Self::TermsUnusable => "terms_unusable",
         }
     }
 }
@@ -89,8 +109,10 @@ impl Authenticator {
 
     /// Takes a question. Its verdict comes from [`Authenticator::poll_verdict`] exactly once.
     pub fn handle_request(&mut self, request: AuthRequest) {
-        let Credentials::Pap { password } = &request.credentials;
-        let verdict = self.local.verify(&request.peer_id, password);
+        let verdict = match &request.credentials {
+            Credentials::Pap { password } => self.local.verify(&request.peer_id, password),
+            Credentials::ChapMd5 { .. } => Verdict::Reject(RejectCause::WrongPassword),
+        };
         self.verdicts.push_back((request.id, verdict));
     }
 
@@ -123,7 +145,7 @@ mod tests {
         authenticator.handle_request(request(3, "bob", "secret"));
         let verdicts: Vec<_> = std::iter::from_fn(|| authenticator.poll_verdict()).collect();
         let expected = [
-            (RequestId(1), Verdict::Accept),
+            (RequestId(1), Verdict::Accept(Box::default())),
             (RequestId(2), Verdict::Reject(RejectCause::WrongPassword)),
             (RequestId(3), Verdict::Reject(RejectCause::UnknownUser)),
         ];

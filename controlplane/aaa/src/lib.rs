@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod accounting;
 mod address_pool;
 mod authenticator;
 mod free_list;
@@ -20,9 +21,11 @@ mod local_users;
 mod occupancy;
 mod port_blocks;
 mod prefix_pool;
+mod profile;
 
 pub use address_pool::{AddressPool, AddressPools, Lease, LeaseError, PoolExhausted};
 pub use authenticator::{AuthRequest, Authenticator, Credentials, RejectCause, RequestId, Verdict};
 pub use local_users::LocalUsers;
 pub use port_blocks::{BlockError, BlocksExhausted, PortBlock, PortBlocks, QUARANTINE};
 pub use prefix_pool::{Prefix, PrefixError, PrefixPool, PrefixesExhausted};
+pub use profile::{FramedRoute, Profile, RateLimit};

@@ -61,7 +61,7 @@ impl LocalUsers {
         let same_name = equal(&user.name, name);
         let same_password = equal(user.password.expose_secret().as_bytes(), password);
         if bool::from(known & same_name & same_password) {
-            Verdict::Accept
+            Verdict::Accept(Box::default())
         } else if bool::from(known) {
             Verdict::Reject(RejectCause::WrongPassword)
         } else {
@@ -102,7 +102,10 @@ mod tests {
     #[test]
     fn password_counts_whole() {
         let users = users();
-        assert_eq!(users.verify(b"alice", b"secret"), Verdict::Accept);
+        assert_eq!(
+            users.verify(b"alice", b"secret"),
+            Verdict::Accept(Box::default())
+        );
         for wrong in [
             &b"secre"[..],
             b"secret1",
@@ -117,7 +120,10 @@ mod tests {
 
     #[test]
     fn empty_password_is_right_only_where_configured() {
-        assert_eq!(users().verify(b"open", b""), Verdict::Accept);
+        assert_eq!(
+            users().verify(b"open", b""),
+            Verdict::Accept(Box::default())
+        );
         assert_eq!(users().verify(b"open", b"\0"), WRONG);
         assert_eq!(users().verify(b"alice", b""), WRONG);
     }
@@ -138,7 +144,10 @@ mod tests {
     fn longest_password_is_compared_to_its_end_and_longer_ones_never_match() {
         let users = users();
         let mut password = [b'p'; 256];
-        assert_eq!(users.verify(b"long", &password[..255]), Verdict::Accept);
+        assert_eq!(
+            users.verify(b"long", &password[..255]),
+            Verdict::Accept(Box::default())
+        );
         assert_eq!(users.verify(b"long", &password), WRONG);
         password[254] = b'q';
         assert_eq!(users.verify(b"long", &password[..255]), WRONG);

@@ -8,7 +8,7 @@ use bng_aaa::{
     LeaseError, PoolExhausted, PortBlock, PortBlocks, Prefix, PrefixError, PrefixPool,
     PrefixesExhausted, RequestId, Verdict,
 };
-use bng_pppoe::{Grant, Ipv6Grant};
+use bng_pppoe::{Grant, Ipv6Grant, Proof};
 
 use crate::settings::PoolSettings;
 
@@ -171,13 +171,25 @@ impl Grants {
     }
 
     /// Puts a question to the authenticator.
-    pub fn ask(&mut self, id: RequestId, user: &[u8], password: &[u8]) {
+    pub fn ask(&mut self, id: RequestId, user: &[u8], proof: &Proof) {
+        let credentials = match proof {
+            Proof::Pap(password) => Credentials::Pap {
+                password: password.as_bytes().to_vec(),
+            },
+            Proof::ChapMd5 {
+                identifier,
+                challenge,
+                response,
+            } => Credentials::ChapMd5 {
+                identifier: *identifier,
+                challenge: *challenge,
+                response: *response,
+            },
+        };
         self.authenticator.handle_request(AuthRequest {
             id,
             peer_id: user.to_vec(),
-            credentials: Credentials::Pap {
-                password: password.to_vec(),
-            },
+            credentials,
         });
     }
 

@@ -131,8 +131,7 @@ impl Driver {
         self.waiting.next += 1;
         let id = RequestId(self.waiting.next);
         (self.waiting.requests).insert(id, (request.session, request.attempt));
-        self.grants
-            .ask(id, &request.user_name, request.password.as_bytes());
+        self.grants.ask(id, &request.user_name, &request.proof);
     }
 
     fn handle_verdict(&mut self, id: RequestId, verdict: Verdict, clock: Clock) {
@@ -149,6 +148,9 @@ impl Driver {
                 self.tally.add(match cause {
                     AaaReject::UnknownUser => Count::AuthUnknownUser,
                     AaaReject::WrongPassword => Count::AuthWrongPassword,
+                    AaaReject::ServerRejected => Count::AuthServerRejected,
+                    AaaReject::ServersSilent => Count::AuthServersSilent,
+                    AaaReject::TermsUnusable => Count::AuthTermsUnusable,
                 });
                 tracing::debug!(%session, user, cause = cause.as_str(), "authentication refused");
                 (
@@ -157,8 +159,8 @@ impl Driver {
                 )
             }
             // A renegotiation on a live session: it keeps what it has.
-            Verdict::Accept if held.is_some() => (self.accept(held), None),
-            Verdict::Accept => {
+            Verdict::Accept(_) if held.is_some() => (self.accept(held), None),
+            Verdict::Accept(_) => {
                 let name = live.user.clone();
                 let vlan = self.settings.vlan(session.port.0, &live.vlans);
                 let pool = vlan.and_then(|vlan| vlan.pool);

@@ -4,7 +4,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use bng_aaa::Prefix;
-use bng_pppoe::{Grant, InterfaceIds, Ipv6Grant, PortId, SessionRecord, SessionRef, Time};
+use bng_pppoe::{
+    AuthProtocol, Grant, InterfaceIds, Ipv6Grant, PortId, SessionRecord, SessionRef, Time,
+};
 use bng_shm::{Delegated, PolicyId, PortBlock, Record, Session, SessionState, SlotIndex, Vlans};
 use bng_wire::ethernet::ethertype;
 use bng_wire::{MacAddr, VlanStack, VlanTag};
@@ -12,8 +14,6 @@ use bng_wire::{MacAddr, VlanStack, VlanTag};
 use crate::grants::{Held, Prefixes};
 use crate::sessions::Live;
 
-/// PPP protocol number of PAP (RFC 1334), the only authentication protocol there is.
-const PAP: u16 = 0xc023;
 /// Largest MRU without PPP-Max-Payload, bytes (RFC 2516 section 7).
 const PPPOE_MRU: u16 = 1492;
 
@@ -223,7 +223,7 @@ pub(crate) fn recovery_record(live: &Live) -> Record {
         out.idle_timeout_s = seconds(record.grant.idle_timeout);
         out.peer_mru = record.peer_mru;
         out.our_mru = record.our_mru;
-        out.auth_protocol = PAP;
+        out.auth_protocol = record.auth_protocol.number();
         if record.ipv4_open {
             out.open |= IPV4_OPEN;
         }
@@ -280,6 +280,7 @@ pub(crate) fn engine_record(
         our_magic: record.our_magic,
         peer_magic: record.peer_magic,
         user_name: record.user().to_vec(),
+        auth_protocol: auth_protocol(record.auth_protocol),
         circuit_id: record.circuit_id().to_vec(),
         remote_id: record.remote_id().to_vec(),
         service_name: Vec::new(),
@@ -304,6 +305,14 @@ pub(crate) fn engine_record(
         started: clock.to_monotonic(record.started_unix_ms),
         up_since,
         session_deadline: session_timeout.map(|timeout| up_since + timeout),
+    }
+}
+
+/// The protocol with this number; PAP is what every session had before there were others.
+fn auth_protocol(number: u16) -> AuthProtocol {
+    match number {
+        it if it == AuthProtocol::ChapMd5.number() => AuthProtocol::ChapMd5,
+        _ => AuthProtocol::Pap,
     }
 }
 
@@ -373,6 +382,7 @@ pub(crate) mod tests {
             our_magic: 0x1111_2222,
             peer_magic: 0x3333_4444,
             user_name: b"alice".to_vec(),
+            auth_protocol: AuthProtocol::Pap,
             circuit_id: b"olt 1/1".to_vec(),
             remote_id: b"r1".to_vec(),
             service_name: Vec::new(),

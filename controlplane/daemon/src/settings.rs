@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bng_aaa::{AddressPool, AddressPools, LocalUsers, PortBlocks, Prefix, PrefixPool, QUARANTINE};
 use bng_config::{Coalescing, Config, PortRole};
-use bng_pppoe::{Limits, PortConfig, PortId, Rate, ServicePolicy, VlanProfile};
+use bng_pppoe::{
+    AuthProtocol, Limits, Lockout, PortConfig, PortId, Rate, ServicePolicy, VlanProfile,
+};
 use bng_shm::{Capacities, CapacityError, MAX_POOL_RANGES, Pool6Range, PoolRange, RangeKind};
 use bng_wire::{MacAddr, VlanStack};
 use ipnet::IpNet;
@@ -221,10 +223,15 @@ fn vlan_profiles(config: &Config) -> Vec<VlanProfile> {
                 services: services(names.unwrap_or(&pppoe.service_names)),
                 sessions_per_mac: sessions.unwrap_or(pppoe.max_sessions_per_mac).into(),
                 max_mru: config.vlan_mru(port, entry),
+                pado_delay: milliseconds(entry.pado_delay_ms.unwrap_or(pppoe.pado_delay_ms)),
             }
         })
     });
     profiles.collect()
+}
+
+fn milliseconds(count: u16) -> Duration {
+    Duration::from_millis(count.into())
 }
 
 fn services(names: &[String]) -> ServicePolicy {
@@ -383,6 +390,8 @@ pub fn engine_config(
         vlans: vlan_profiles(config),
         limits: Limits {
             sessions_per_mac: pppoe.max_sessions_per_mac.into(),
+            sessions_per_circuit: pppoe.max_sessions_per_circuit.into(),
+            sessions_per_port: pppoe.max_sessions_per_port.into(),
             half_open: pppoe.max_half_open,
             padi_per_port: Rate {
                 per_second: pppoe.padi_per_second,
@@ -394,6 +403,22 @@ pub fn engine_config(
             },
             ..Limits::default()
         },
+        replace_stale: pppoe.replace_stale_sessions,
+        pado_delay: milliseconds(pppoe.pado_delay_ms),
+        lockout: Lockout {
+            failures: pppoe.lockout.failures,
+            first: seconds(pppoe.lockout.first_s),
+            longest: seconds(pppoe.lockout.longest_s),
+        },
+        auth_protocols: (config.auth.protocols.iter())
+            .map(|protocol| match protocol {
+                bng_config::AuthProtocol::Pap => AuthProtocol::Pap,
+                bng_config::AuthProtocol::Chap => AuthProtocol::ChapMd5,
+            })
+            .collect(),
+        chap_interval: (config.auth.chap_interval_s != 0)
+            .then(|| Duration::from_secs(config.auth.chap_interval_s.into())),
+        session_id_quarantine: seconds(pppoe.session_id_quarantine_s),
         cookie_lifetime: seconds(pppoe.cookie_lifetime_s),
         mru_floor: pppoe.min_mru,
         restart_timer,
@@ -518,6 +543,7 @@ nat:
             services: ServicePolicy::Listed(vec![b"gold".to_vec()]),
             sessions_per_mac: 1,
             max_mru: 1500,
+            pado_delay: Duration::ZERO,
         };
         let other = VlanProfile {
             s_vlan: 0..=0,

@@ -40,6 +40,9 @@ tally! {
     AuthAccepted = "auth_accepted", "Credentials accepted.";
     AuthUnknownUser = "auth_unknown_user", "Credentials refused: nobody has this name.";
     AuthWrongPassword = "auth_wrong_password", "Credentials refused: wrong password.";
+    AuthServerRejected = "auth_server_rejected", "Credentials refused by a RADIUS server.";
+    AuthServersSilent = "auth_servers_silent", "Credentials not decided on: no RADIUS server answered.";
+    AuthTermsUnusable = "auth_terms_unusable", "Accepted by a RADIUS server on terms that cannot be met.";
     PoolEmpty = "pool_empty", "Subscribers refused: no free address in any pool.";
     BlocksEmpty = "blocks_empty", "Subscribers refused: no free port block in the NAT pool.";
     PrefixesEmpty = "prefixes_empty", "Subscribers left without an IPv6 or delegated prefix: none was free.";

@@ -10,7 +10,7 @@ use bng_wire::MacAddr;
 use thiserror::Error;
 
 use crate::codec::lcp::PPPOE_MRU;
-use crate::events::AccessLine;
+use crate::events::{AccessLine, AuthProtocol};
 
 /// Smallest access-port MTU, in bytes: the smallest MRU floor and the PPPoE header.
 pub const MIN_MTU: u16 = MIN_MRU_FLOOR + PPPOE_OVERHEAD;
@@ -64,6 +64,8 @@ pub struct VlanProfile {
     pub sessions_per_mac: u32,
     /// Largest MRU in bytes, where the port carries as much.
     pub max_mru: u16,
+    /// In place of [`Config::pado_delay`].
+    pub pado_delay: Duration,
 }
 
 impl VlanProfile {
@@ -97,6 +99,17 @@ pub struct Rate {
     pub per_second: u32,
     /// Events that may come at once, at least 1.
     pub burst: u32,
+}
+
+/// Clients that keep failing get no PADO for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lockout {
+    /// Sessions in a row that ended before the network phase; 0 turns it off.
+    pub failures: u8,
+    /// First time; doubled by each further failure.
+    pub first: Duration,
+    /// Longest time, and how long a client without a failure is remembered.
+    pub longest: Duration,
 }
 
 /// Admission limits.
@@ -151,6 +164,16 @@ pub struct Config {
     pub services: ServicePolicy,
     /// Admission limits.
     pub limits: Limits,
+    /// Whether a client at its limit may take the place of a session of its own that no longer answers.
+    pub replace_stale: bool,
+    /// How long a PADO is held back.
+    pub pado_delay: Duration,
+    /// Clients that keep failing.
+    pub lockout: Lockout,
+    /// Authentication protocols offered, first choice first; at least one.
+    pub auth_protocols: Vec<AuthProtocol>,
+    /// Time between two CHAP challenges on a live session; `None` for only one.
+    pub chap_interval: Option<Duration>,
     /// How long after PADO an AC-Cookie is accepted.
     pub cookie_lifetime: Duration,
     /// How long a session id rests between two sessions.
@@ -188,6 +211,15 @@ impl Default for Config {
             ac_name: b"bng".to_vec(),
             services: ServicePolicy::Any,
             limits: Limits::default(),
+            replace_stale: true,
+            pado_delay: Duration::ZERO,
+            lockout: Lockout {
+                failures: 10,
+                first: Duration::from_secs(10),
+                longest: Duration::from_secs(300),
+            },
+            auth_protocols: vec![AuthProtocol::Pap],
+            chap_interval: None,
             cookie_lifetime: Duration::from_secs(30),
             session_id_quarantine: Duration::from_secs(10),
             mru_floor: 576,

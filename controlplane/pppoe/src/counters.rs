@@ -206,6 +206,9 @@ counters! {
         PortDown = "port_down", "The access port went down, or came back with another MAC address before the session was up.";
         SessionTimeout = "session_timeout", "The session's time was used up.";
         IdleTimeout = "idle_timeout", "No traffic for the idle time.";
+        Quota = "quota", "The session's bytes were used up.";
+        Replaced = "replaced", "The same client or user came with a new session.";
+        AaaDisconnect = "aaa_disconnect", "AAA asked for the end (RFC 5176).";
         DeadPeer = "dead_peer", "The peer answered no Echo-Request and sent nothing else.";
         SetupTimeout = "setup_timeout", "The network phase was not reached in time.";
         LcpTimeout = "lcp_timeout", "The peer did not answer our LCP Configure-Requests.";

@@ -89,6 +89,51 @@ impl fmt::Debug for Password {
     }
 }
 
+/// How a peer proves its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AuthProtocol {
+    /// PAP (RFC 1334).
+    Pap,
+    /// CHAP with MD5 (RFC 1994).
+    ChapMd5,
+}
+
+impl AuthProtocol {
+    /// The PPP protocol number.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::Pap => 0xc023,
+            Self::ChapMd5 => 0xc223,
+        }
+    }
+
+    /// Its name as operators see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pap => "pap",
+            Self::ChapMd5 => "chap",
+        }
+    }
+}
+
+/// What a peer proves its name with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The password of a PAP request, 0 to 255 bytes.
+    Pap(Password),
+    /// MD5 over identifier, password and challenge (RFC 1994 section 4.1).
+    ChapMd5 {
+        /// Identifier of the challenge.
+        identifier: u8,
+        /// The challenge.
+        challenge: [u8; 16],
+        /// The peer's response.
+        response: [u8; 16],
+    },
+}
+
 /// Credentials to decide on; answered by [`AccessConcentrator::handle_auth`](crate::AccessConcentrator::handle_auth).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthRequest {
@@ -101,8 +146,11 @@ pub struct AuthRequest {
     pub line: AccessLine,
     /// User name as sent, 0 to 255 bytes.
     pub user_name: Vec<u8>,
-    /// Password as sent, 0 to 255 bytes.
-    pub password: Password,
+    /// What it proves the name with.
+    pub proof: Proof,
+    /// Whether the session's network phase goes on meanwhile: a CHAP challenge was repeated on a live session. A verdict that
+    /// accepts changes nothing then; one that refuses ends the session.
+    pub is_repeated: bool,
     /// TR-101 Agent-Circuit-Id; empty when unknown.
     pub circuit_id: Vec<u8>,
     /// TR-101 Agent-Remote-Id; empty when unknown.
@@ -214,6 +262,8 @@ pub struct SessionRecord {
     pub peer_magic: u32,
     /// User name, 0 to 255 bytes.
     pub user_name: Vec<u8>,
+    /// How the peer has proved it.
+    pub auth_protocol: AuthProtocol,
     /// TR-101 Agent-Circuit-Id; empty when unknown.
     pub circuit_id: Vec<u8>,
     /// TR-101 Agent-Remote-Id; empty when unknown.

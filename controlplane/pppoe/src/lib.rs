@@ -38,13 +38,13 @@ mod time;
 mod timers;
 
 pub use config::{
-    Config, ConfigError, Limits, PortConfig, PortId, Rate, ServicePolicy, VlanProfile,
+    Config, ConfigError, Limits, Lockout, PortConfig, PortId, Rate, ServicePolicy, VlanProfile,
 };
 pub use counters::{Counters, DropReason, Outcome, TerminateCause};
 pub use engine::{AccessConcentrator, AdoptError, AuthError};
 pub use events::{
-    AccessLine, AuthRequest, AuthVerdict, Event, Grant, InterfaceIds, Ipv6Grant, NetworkDownReason,
-    Password, RejectCause, SessionRecord, SessionRef, Transmit,
+    AccessLine, AuthProtocol, AuthRequest, AuthVerdict, Event, Grant, InterfaceIds, Ipv6Grant,
+    NetworkDownReason, Password, Proof, RejectCause, SessionRecord, SessionRef, Transmit,
 };
 pub use session::{Phase, SessionInfo};
 pub use time::Time;

@@ -25,6 +25,7 @@ fn served() -> Config {
         services: ServicePolicy::Any,
         sessions_per_mac: 4,
         max_mru: 1492,
+        pado_delay: core::time::Duration::ZERO,
     };
     Config {
         vlans: vec![

@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Version of the contract. Changes with every incompatible change of meaning.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ironbng\0");
 

@@ -93,7 +93,7 @@ pub use self::{
     private::PrivateTable,
     publisher::{PublishError, Publisher, Waker},
     reader::{BlockOwner, Reader},
-    record::{LINE_ID_MAX, NAME_MAX, Record},
+    record::{LINE_ID_MAX, NAME_MAX, Record, TERMS_MAX},
     routes::{Adjacency, MAX_GROUP, NextHopId, Route, Route6},
     session::{
         Delegated, Policed, PortBlock, Sender, Session, SessionLine, SessionLine6, SessionStats,

@@ -11,6 +11,9 @@ pub const NAME_MAX: usize = 255;
 /// Bytes of an agent circuit or remote id (TR-101 allows 63).
 pub const LINE_ID_MAX: usize = 63;
 
+/// Bytes for what AAA said of a session (Class, routes, intervals).
+pub const TERMS_MAX: usize = 502;
+
 /// Everything control keeps of a session beyond its table entry. Plain bytes, native byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -29,6 +32,8 @@ pub struct Record {
     pub prefix: u64,
     /// Upper half of the delegated prefix, 0 for none.
     pub delegated: u64,
+    /// Most octets of both directions together, 0 for no limit.
+    pub quota_octets: u64,
     /// Our LCP magic number.
     pub our_magic: u32,
     /// The peer's LCP magic number, 0 if it has none.
@@ -84,12 +89,16 @@ pub struct Record {
     /// Tag of the name of that policy's filter (a hash of control's own), zero for none: the position of a filter may
     /// change with the configuration.
     pub filter_tag: [u8; 4],
-    /// Space for later versions of the contract.
+    /// Always zero.
     pub spare: [u8; 1],
+    /// Length of what `terms` holds.
+    pub terms_len: u16,
+    /// The rest of what AAA said of the session, in control's own form.
+    pub terms: [u8; TERMS_MAX],
 }
 
 // The bytes left of a record's last cache line, so that sessions do not share one.
-const _: () = assert!(size_of::<Record>() == 504);
+const _: () = assert!(size_of::<Record>() == 1_016);
 
 const RECORD_WORDS: usize = size_of::<Record>().div_ceil(8);
 
@@ -116,6 +125,12 @@ impl Record {
     #[must_use]
     pub fn remote_id(&self) -> &[u8] {
         &self.remote_id[..usize::from(self.remote_id_len).min(LINE_ID_MAX)]
+    }
+
+    /// What AAA said, in control's own form.
+    #[must_use]
+    pub fn terms(&self) -> &[u8] {
+        &self.terms[..usize::from(self.terms_len).min(TERMS_MAX)]
     }
 
     /// Sets the three names, each cut to its field.

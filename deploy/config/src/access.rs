@@ -1,5 +1,6 @@
 //! `pppoe` and `auth`: how subscribers dial in.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use secrecy::SecretString;
@@ -15,12 +16,24 @@ pub struct Pppoe {
     pub service_names: Vec<String>,
     /// Sessions one MAC may have on one access port and VLAN, 1 to 1,024, default 4.
     pub max_sessions_per_mac: u16,
+    /// Sessions with one TR-101 Agent-Circuit-Id on one access port, 1 to 65,534, default 64.
+    pub max_sessions_per_circuit: u16,
+    /// Sessions of one access port, 1 to 65,534, default 65,534: all session ids there are.
+    pub max_sessions_per_port: u16,
+    /// Whether a client at its limit may take the place of a session of its own that no longer answers, default true.
+    pub replace_stale_sessions: bool,
     /// Sessions of the whole gateway that have a PADS but no open network protocol yet, 1 to 65,535, default 1,024.
     pub max_half_open: u32,
     /// PADI answered per second on one access port, 1 to 1,000,000, default 1,000; the rest is dropped and counted.
     pub padi_per_second: u32,
     /// PADI answered per second from one MAC on one access port, 1 to 1,000, default 5.
     pub padi_per_second_per_mac: u32,
+    /// How long a PADO is held back, in milliseconds, 0 to 5,000, default 0: clients take the gateway that answers first.
+    pub pado_delay_ms: u16,
+    /// How long a session id rests between two sessions, in seconds, 1 to 3,600, default 10.
+    pub session_id_quarantine_s: u16,
+    /// Clients that keep failing.
+    pub lockout: Lockout,
     /// How long an AC-Cookie is valid, in seconds, 1 to 300, default 10.
     pub cookie_lifetime_s: u16,
     /// Largest MRU of a session, in bytes, 576 to 9,592, default 1,492. Above 1,492 only with PPP-Max-Payload (RFC 4638) and
@@ -45,9 +58,15 @@ impl Default for Pppoe {
             ac_name: "ironbng".to_owned(),
             service_names: Vec::new(),
             max_sessions_per_mac: 4,
+            max_sessions_per_circuit: 64,
+            max_sessions_per_port: 65_534,
+            replace_stale_sessions: true,
             max_half_open: 1024,
             padi_per_second: 1000,
             padi_per_second_per_mac: 5,
+            pado_delay_ms: 0,
+            session_id_quarantine_s: 10,
+            lockout: Lockout::default(),
             cookie_lifetime_s: 10,
             mru: 1492,
             min_mru: 576,
@@ -103,12 +122,44 @@ impl Default for Echo {
     }
 }
 
+/// Section `pppoe.lockout`: a client (MAC and VLANs, or Agent-Circuit-Id) whose sessions end before the network phase again
+/// and again gets no PADO for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Lockout {
+    /// Failures in a row before it begins, 0 to 100, default 10; 0 turns it off.
+    pub failures: u8,
+    /// First time, in seconds, 1 to 3,600, default 10. Each further failure doubles it.
+    pub first_s: u16,
+    /// Longest time, in seconds, 1 to 43,200, default 300. After as long without a failure it is forgotten.
+    pub longest_s: u16,
+}
+
+impl Default for Lockout {
+    fn default() -> Self {
+        Self {
+            failures: 10,
+            first_s: 10,
+            longest_s: 300,
+        }
+    }
+}
+
 /// Section `auth`: subscriber authentication.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Auth {
     /// Protocols offered, first choice first, at least one, default `[pap]`.
     pub protocols: Vec<AuthProtocol>,
+    /// Time between two CHAP challenges on a live session, in seconds, 0 to 86,400, default 0: only one, at start.
+    pub chap_interval_s: u32,
+    /// Who is asked, in this order, at least one, default `[local]`. The next one is asked about a user the one before does not
+    /// know.
+    pub backends: Vec<Backend>,
+    /// Sessions of one user name, 0 to 65,535, default 0: any number.
+    pub max_sessions_per_user: u16,
+    /// What happens beyond that, default `replace`.
+    pub beyond_max: BeyondMax,
     /// Local users; names are unique. After loading this also holds the users of `users_file`.
     pub users: Vec<User>,
     /// A file of its own with a list like `users`. A relative path starts at the configuration file's directory. Default none.
@@ -122,6 +173,10 @@ impl Default for Auth {
     fn default() -> Self {
         Self {
             protocols: vec![AuthProtocol::Pap],
+            chap_interval_s: 0,
+            backends: vec![Backend::Local],
+            max_sessions_per_user: 0,
+            beyond_max: BeyondMax::Replace,
             users: Vec::new(),
             users_file: None,
             default_policy: None,
@@ -135,15 +190,49 @@ impl Default for Auth {
 pub enum AuthProtocol {
     /// Password Authentication Protocol (RFC 1334).
     Pap,
+    /// Challenge Handshake Authentication Protocol with MD5 (RFC 1994).
+    Chap,
 }
 
 impl AuthProtocol {
-    /// The word in the file: `pap`.
+    /// The word in the file: `pap` or `chap`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pap => "pap",
+            Self::Chap => "chap",
         }
     }
+}
+
+/// Who knows subscribers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// `auth.users` and the users file.
+    Local,
+    /// The servers of section `radius`.
+    Radius,
+}
+
+impl Backend {
+    /// The word in the file.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Radius => "radius",
+        }
+    }
+}
+
+/// What happens to a user who has as many sessions as allowed and brings another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BeyondMax {
+    /// The oldest one ends.
+    Replace,
+    /// The new one is refused.
+    Refuse,
 }
 
 /// One entry of `auth.users` or of the users file.
@@ -157,4 +246,19 @@ pub struct User {
     /// Policy of the user's sessions. Default none: that of the VLAN, else `auth.default_policy`.
     #[serde(default)]
     pub policy: Option<String>,
+    /// Name of the pool of the user's sessions. Default none: that of the VLAN, else the first with a free address.
+    #[serde(default)]
+    pub pool: Option<String>,
+    /// Address of the user's session, of one of the pools. Default none: any.
+    #[serde(default)]
+    pub framed_ip: Option<Ipv4Addr>,
+    /// Longest time of a session, in seconds, 1 to 31,536,000. Default none.
+    #[serde(default)]
+    pub session_timeout_s: Option<u32>,
+    /// Longest time without traffic of the user, in seconds, 1 to 604,800. Default none.
+    #[serde(default)]
+    pub idle_timeout_s: Option<u32>,
+    /// Most bytes of a session, both directions together, in MiB, 1 to 4,294,967,295. Default none.
+    #[serde(default)]
+    pub quota_mib: Option<u32>,
 }

@@ -53,6 +53,16 @@ impl AddressPool {
             .fold(0, u32::saturating_add)
     }
 
+    /// Whether [`AddressPool::usable`] yields the address.
+    pub fn is_usable(&self, address: Ipv4Addr) -> bool {
+        let mut ranges = self.ranges.iter();
+        address != self.gateway
+            && ranges.any(|range| {
+                let is_end = address == range.network() || address == range.broadcast();
+                range.contains(&address) && (range.prefix_len() > 30 || !is_end)
+            })
+    }
+
     /// Whether the address belongs to one of the ranges.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         self.ranges.iter().any(|range| range.contains(&address))

@@ -3,6 +3,8 @@
 mod addresses;
 mod coalescing;
 mod policies;
+mod radius;
+mod users;
 mod vlans;
 
 use std::collections::{HashMap, HashSet};
@@ -43,7 +45,9 @@ pub(crate) fn check(config: &Config, document: &Document) -> Result<(), ConfigEr
     checker.coalescing()?;
     checker.mbufs()?;
     checker.mru()?;
+    checker.pppoe()?;
     checker.users()?;
+    checker.radius()?;
     checker.policies()?;
     checker.vlans()?;
     checker.addresses()?;
@@ -77,7 +81,8 @@ pub(crate) fn users_file(
         ));
     }
     let checker = Checker { config, document };
-    checker.user_policies("", users)
+    checker.user_policies("", users)?;
+    checker.user_addresses("", users, true)
 }
 
 /// What an address is, if nobody else on a port's network can have it.
@@ -270,22 +275,6 @@ impl Checker<'_> {
             );
         }
         Ok(())
-    }
-
-    fn users(&self) -> Result<(), ConfigError> {
-        let auth = &self.config.auth;
-        unique(
-            "auth.users",
-            "name",
-            auth.users.iter().map(|user| user.name.as_str()),
-            self.document,
-        )?;
-        unique(
-            "auth.protocols",
-            "",
-            auth.protocols.iter().map(|protocol| protocol.as_str()),
-            self.document,
-        )
     }
 
     fn api(&self) -> Result<(), ConfigError> {

@@ -390,6 +390,53 @@ pub enum Problem {
         /// Smallest MRU.
         min_mru: u16,
     },
+    /// A key that needs another one.
+    #[error("needs `{other}`, which is not given; add it or remove this")]
+    Needs {
+        /// The other key.
+        other: &'static str,
+    },
+    /// A secret that is none.
+    #[error("is empty; write the secret shared with the other side, in quotes")]
+    EmptySecret,
+    /// A first value above the last.
+    #[error("is {first}, more than {other} ({last}); lower it or raise {other}")]
+    Order {
+        /// This value.
+        first: u32,
+        /// Key of the other one.
+        other: &'static str,
+        /// The other value.
+        last: u32,
+    },
+    /// Interim updates more often than RFC 2869 section 5.16 allows.
+    #[error("is {found}, write 0 for none or at least 60 (RFC 2869 section 5.16)")]
+    InterimTooOften {
+        /// The value.
+        found: u32,
+    },
+    /// An address of a user that no pool hands out.
+    #[error("{address} is not an address that {pool} hands out; take one of it or remove the key")]
+    NotInPool {
+        /// The user's address.
+        address: std::net::Ipv4Addr,
+        /// The pool, or "any pool".
+        pool: String,
+    },
+    /// An address two users have.
+    #[error("{address} is another user's as well; only one can have it")]
+    AddressOfTwo {
+        /// The address.
+        address: std::net::Ipv4Addr,
+    },
+    /// An address of another family than a key it goes with.
+    #[error(
+        "is of another address family than `{other}`; remove that or write an address of the same family"
+    )]
+    OtherFamily {
+        /// The other key.
+        other: &'static str,
+    },
     /// Metrics configured on the address REST already has.
     #[error(
         "is the same as api.listen, which serves /metrics already; remove it or choose another port"

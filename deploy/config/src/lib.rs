@@ -13,6 +13,7 @@ mod document;
 mod error;
 mod policies;
 mod ports;
+mod radius;
 mod reader;
 mod schema;
 mod services;
@@ -21,7 +22,7 @@ mod vlans;
 
 use std::path::Path;
 
-pub use access::{Auth, AuthProtocol, Echo, Lcp, Pppoe, User};
+pub use access::{Auth, AuthProtocol, Backend, BeyondMax, Echo, Lcp, Lockout, Pppoe, User};
 pub use address_plan::{AddressPool, Nat, NatPool, NatTimers, PoolIpv6};
 pub use error::{ConfigError, Position, Problem};
 pub use policies::{
@@ -30,6 +31,9 @@ pub use policies::{
 pub use ports::{
     Coalesced, Coalescing, Dataplane, Eal, HELD_RUNS, MBUF_CACHE, OuterTpid, Port, PortRole,
     RING_FRAMES, Route, RouteCapacity, Segmentation,
+};
+pub use radius::{
+    Accounting, DynamicAuthorization, DynamicAuthorizationClient, Radius, RadiusServer,
 };
 pub use services::{Api, Log, LogLevel, SharedMemory};
 pub use vlans::{VlanEntry, VlanIds};
@@ -61,6 +65,14 @@ pub struct Config {
     /// Subscriber authentication.
     #[serde(default)]
     pub auth: Auth,
+    /// RADIUS servers. Default none.
+    #[serde(default)]
+    pub radius: Option<Radius>,
+    /// Absolute path of the directory for what outlives the machine's restarts: ended sessions, and accounting that is not
+    /// delivered yet. Created with mode 0700 when missing. Default none: ended sessions are kept in memory; needed for
+    /// `radius.accounting`.
+    #[serde(default)]
+    pub state_directory: Option<std::path::PathBuf>,
     /// What sessions may do, by name.
     #[serde(default)]
     pub policies: Vec<Policy>,

@@ -105,6 +105,8 @@ pub(crate) const ROOT: Kind = Kind::Section(&[
     required("dataplane", Kind::Section(DATAPLANE)),
     optional("pppoe", Kind::Section(PPPOE)),
     optional("auth", Kind::Section(AUTH)),
+    optional("radius", Kind::Section(RADIUS)),
+    optional("state_directory", Kind::AbsolutePath),
     optional("policies", list(&Kind::Section(POLICY), 0, 1024)),
     optional("filters", list(&Kind::Section(FILTER), 0, 256)),
     required("pools", list(&Kind::Section(ADDRESS_POOL), 1, 64)),
@@ -198,6 +200,7 @@ const VLAN: &[Key] = &[
     optional("pool", NAME),
     optional("mru", MRU),
     optional("max_sessions_per_mac", SESSIONS_PER_MAC),
+    optional("pado_delay_ms", PADO_DELAY),
     optional("service_names", SERVICE_NAMES),
 ];
 
@@ -212,9 +215,22 @@ const PPPOE: &[Key] = &[
     optional("ac_name", Kind::Text { min: 1, max: 64 }),
     optional("service_names", SERVICE_NAMES),
     optional("max_sessions_per_mac", SESSIONS_PER_MAC),
+    optional("max_sessions_per_circuit", SESSIONS_PER_PORT),
+    optional("max_sessions_per_port", SESSIONS_PER_PORT),
+    optional("replace_stale_sessions", Kind::Switch),
     optional("max_half_open", whole(1, 65_535, "sessions")),
     optional("padi_per_second", whole(1, 1_000_000, "PADI per second")),
     optional("padi_per_second_per_mac", whole(1, 1000, "PADI per second")),
+    optional("pado_delay_ms", PADO_DELAY),
+    optional("session_id_quarantine_s", whole(1, 3600, "seconds")),
+    optional(
+        "lockout",
+        Kind::Section(&[
+            optional("failures", whole(0, 100, "failures")),
+            optional("first_s", whole(1, 3600, "seconds")),
+            optional("longest_s", whole(1, 43_200, "seconds")),
+        ]),
+    ),
     optional("cookie_lifetime_s", whole(1, 300, "seconds")),
     optional("mru", MRU),
     optional("min_mru", whole(128, 1492, "bytes")),
@@ -242,11 +258,17 @@ const PPPOE: &[Key] = &[
 ];
 
 const SERVICE_NAMES: Kind = list(&Kind::Text { min: 1, max: 64 }, 0, 16);
+const SESSIONS_PER_PORT: Kind = whole(1, 65_534, "sessions");
+const PADO_DELAY: Kind = whole(0, 5000, "milliseconds");
 const SESSIONS_PER_MAC: Kind = whole(1, 1024, "sessions");
 const MRU: Kind = whole(576, 9592, "bytes");
 
 const AUTH: &[Key] = &[
-    optional("protocols", list(&Kind::Word(&["pap"]), 1, 4)),
+    optional("protocols", list(&Kind::Word(&["pap", "chap"]), 1, 2)),
+    optional("chap_interval_s", whole(0, 86_400, "seconds")),
+    optional("backends", list(&Kind::Word(&["local", "radius"]), 1, 2)),
+    optional("max_sessions_per_user", whole(0, 65_535, "sessions")),
+    optional("beyond_max", Kind::Word(&["replace", "refuse"])),
     optional("users", USERS),
     optional("users_file", Kind::Path),
     optional("default_policy", NAME),
@@ -258,10 +280,53 @@ pub(crate) const USERS: Kind = list(
         required("name", Kind::Text { min: 1, max: 255 }),
         required("password", Kind::Secret { max: 255 }),
         optional("policy", NAME),
+        optional("pool", NAME),
+        optional("framed_ip", Kind::Address),
+        optional("session_timeout_s", whole(1, 31_536_000, "seconds")),
+        optional("idle_timeout_s", whole(1, 604_800, "seconds")),
+        optional("quota_mib", whole(1, u32::MAX, "MiB")),
     ]),
     0,
     LIST_LIMIT,
 );
+
+const RADIUS: &[Key] = &[
+    required("servers", list(&Kind::Section(RADIUS_SERVER), 1, 8)),
+    optional("nas_identifier", Kind::Text { min: 1, max: 253 }),
+    optional("nas_address", Kind::Address),
+    optional("source", Kind::AnyAddress),
+    optional("timeout_ms", whole(100, 30_000, "milliseconds")),
+    optional("tries", whole(1, 10, "requests")),
+    optional("dead_s", whole(1, 3600, "seconds")),
+    optional(
+        "accounting",
+        Kind::Section(&[
+            optional("interim_s", whole(0, 86_400, "seconds")),
+            optional("spool_mib", whole(1, 65_536, "MiB")),
+        ]),
+    ),
+    optional(
+        "dynamic_authorization",
+        Kind::Section(&[
+            required("listen", Kind::Socket),
+            required("clients", list(&Kind::Section(RADIUS_CLIENT), 1, 16)),
+        ]),
+    ),
+];
+
+const RADIUS_SERVER: &[Key] = &[
+    required("address", Kind::AnyAddress),
+    optional("auth_port", UDP_PORT),
+    optional("accounting_port", UDP_PORT),
+    required("secret", Kind::Secret { max: 128 }),
+];
+
+const RADIUS_CLIENT: &[Key] = &[
+    required("address", Kind::AnyAddress),
+    required("secret", Kind::Secret { max: 128 }),
+];
+
+const UDP_PORT: Kind = whole(1, 65_535, "UDP port");
 
 const NAME: Kind = Kind::Name { max: 32, more: "-" };
 

@@ -25,6 +25,9 @@ pub struct VlanEntry {
     /// Sessions one MAC may have on one VLAN, 1 to 1,024. Default none: `pppoe.max_sessions_per_mac`.
     #[serde(default)]
     pub max_sessions_per_mac: Option<u16>,
+    /// How long a PADO is held back, in milliseconds, 0 to 5,000. Default none: `pppoe.pado_delay_ms`.
+    #[serde(default)]
+    pub pado_delay_ms: Option<u16>,
     /// Service names offered, an empty list for any. Default none: `pppoe.service_names`.
     #[serde(default)]
     pub service_names: Option<Vec<String>>,
@@ -160,6 +163,7 @@ mod tests {
             pool: None,
             mru: None,
             max_sessions_per_mac: None,
+            pado_delay_ms: None,
             service_names: None,
         }
     }

@@ -10,7 +10,7 @@ use crate::codec::control::{self, ControlPacket, HEADER_LEN};
 use crate::codec::lcp::code;
 use crate::context::Context;
 use crate::counters::{Outcome, TerminateCause};
-use crate::events::{AuthRequest, Event, Password};
+use crate::events::{AuthRequest, Event, Password, Proof};
 use crate::negotiation::REJECT_RATE;
 use crate::pap::Request;
 use crate::timers::Timer;
@@ -175,7 +175,8 @@ impl Session {
                     attempt: self.auth.attempt(),
                     line: self.line,
                     user_name: credentials.name.to_vec(),
-                    password: Password::new(credentials.password),
+                    proof: Proof::Pap(Password::new(credentials.password)),
+                    is_repeated: false,
                     circuit_id: self.subscriber.circuit_id.to_vec(),
                     remote_id: self.subscriber.remote_id.to_vec(),
                     service_name: self.subscriber.service_name.to_vec(),

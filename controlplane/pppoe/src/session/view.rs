@@ -8,7 +8,7 @@ use super::{Phase, Session};
 use crate::Time;
 use crate::automaton::State;
 use crate::counters::TerminateCause;
-use crate::events::{AccessLine, InterfaceIds, Ipv6Grant, SessionRecord, SessionRef};
+use crate::events::{AccessLine, AuthProtocol, InterfaceIds, Ipv6Grant, SessionRecord, SessionRef};
 use crate::timers::Timer;
 
 /// A live session as operators see it.
@@ -125,6 +125,7 @@ impl Session {
             our_magic: lcp.our_magic(),
             peer_magic: lcp.peer_magic(),
             user_name: self.user_name.to_vec(),
+            auth_protocol: AuthProtocol::Pap,
             circuit_id: self.subscriber.circuit_id.to_vec(),
             remote_id: self.subscriber.remote_id.to_vec(),
             service_name: self.subscriber.service_name.to_vec(),

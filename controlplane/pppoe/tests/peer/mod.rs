@@ -12,8 +12,8 @@ use bng_pppoe::codec::control::ControlPacket;
 use bng_pppoe::codec::frame::{self, Body};
 use bng_pppoe::{
     AccessConcentrator, AuthRequest, AuthVerdict, Config, DropReason, Event, Grant, Ipv6Grant,
-    Outcome, PortConfig, PortId, RejectCause, SessionRecord, SessionRef, TerminateCause, Time,
-    Transmit,
+    Outcome, PortConfig, PortId, Proof, RejectCause, SessionRecord, SessionRef, TerminateCause,
+    Time, Transmit,
 };
 use bng_wire::{MacAddr, VlanTag};
 
@@ -137,7 +137,7 @@ impl World {
                     Event::AuthRequest(request) => {
                         self.auth.push(request.clone());
                         let verdict = match &self.aaa {
-                            Aaa::Users if request.password.as_bytes() == b"secret" => {
+                            Aaa::Users if matches!(&request.proof, Proof::Pap(password) if password.as_bytes() == b"secret") => {
                                 Some(AuthVerdict::Accept {
                                     grant: self.grant,
                                     message: vec![],

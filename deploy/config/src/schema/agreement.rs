@@ -19,8 +19,13 @@ dataplane:
     - { name: access0, role: access, device: b, vlans: [{ s_vlan: 100, c_vlan: any, service_names: [internet] }] }
   routes: {}
   coalescing: { upstream: {}, downstream: {} }
-pppoe: { service_names: [internet], lcp: {}, echo: {} }
-auth: { protocols: [pap], users: [{ name: alice, password: "secret" }] }
+pppoe: { service_names: [internet], lcp: {}, echo: {}, lockout: {} }
+auth: { protocols: [pap], backends: [local], users: [{ name: alice, password: "secret" }] }
+state_directory: /var/lib/ironbng
+radius:
+  servers: [{ address: 192.0.2.20, secret: "secret" }]
+  accounting: {}
+  dynamic_authorization: { listen: "192.0.2.2:3799", clients: [{ address: 192.0.2.20, secret: "secret" }] }
 pools: [{ name: subscribers, ranges: [100.64.0.0/20], gateway: 100.64.0.1, dns: [192.0.2.53], nat: cgn,
            ipv6: { prefixes: [2001:db8::/56], delegated: [2001:db8:1000::/48], delegated_length: 56, dns: [2001:db8::53] } }]
 policies: [{ name: gold, up: { rate_kbps: 1000 }, down: { rate_kbps: 1000 }, filter: kids }]

@@ -179,8 +179,8 @@ fn bad_values_say_what_to_write() {
         "bng.yaml:14:20: api.token_file: `token` is not allowed; write a path that starts with /",
     );
     appended(
-        "auth: { protocols: [chap] }\n",
-        "bng.yaml:14:21: auth.protocols[0]: `chap` is not allowed; write pap",
+        "auth: { protocols: [eap] }\n",
+        "bng.yaml:14:21: auth.protocols[0]: `eap` is not allowed; write pap or chap",
     );
     changed(
         "  workers: [1, 2]",

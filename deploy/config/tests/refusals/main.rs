@@ -11,6 +11,7 @@ mod coalescing;
 mod document;
 mod policies;
 mod ports;
+mod radius;
 mod users;
 
 /// A configuration with nothing that has a default, as lines with numbers to count on.

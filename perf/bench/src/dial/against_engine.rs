@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bng_pppoe::codec::frame::{self, Body, LinkHeader};
 use bng_pppoe::{
-    AccessConcentrator, AuthVerdict, Config, Event, Grant, Ipv6Grant, PortConfig, PortId,
+    AccessConcentrator, AuthVerdict, Config, Event, Grant, Ipv6Grant, PortConfig, PortId, Proof,
     RejectCause, SessionRef, TerminateCause, Time,
 };
 use bng_wire::ipv6::next_header;
@@ -171,7 +171,8 @@ impl World {
             if let Some(event) = self.engine.poll_event() {
                 match event {
                     Event::AuthRequest(request) => {
-                        let verdict = if request.password.as_bytes() == b"secret" {
+                        let verdict = if matches!(&request.proof, Proof::Pap(password) if password.as_bytes() == b"secret")
+                        {
                             // A subscriber that authenticates again gets the address it had.
                             let user = String::from_utf8(request.user_name.clone()).unwrap();
                             let number: u32 = user.trim_start_matches("sub").parse().unwrap();

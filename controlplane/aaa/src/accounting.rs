@@ -81,6 +81,14 @@ pub struct Line {
     pub remote_id: Vec<u8>,
 }
 
+impl Line {
+    /// NAS-Port-Id: the access port's name, S-VLAN and C-VLAN, as in `access0/100.7`; 0 stands for none.
+    #[must_use]
+    pub fn nas_port_id(&self) -> String {
+        format!("{}/{}.{}", self.port, self.s_vlan, self.c_vlan)
+    }
+}
+
 /// One accounting message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accounting {

@@ -16,6 +16,7 @@
 pub mod accounting;
 mod address_pool;
 mod authenticator;
+mod dynamic;
 mod free_list;
 mod local_users;
 mod occupancy;
@@ -25,6 +26,7 @@ mod profile;
 
 pub use address_pool::{AddressPool, AddressPools, Lease, LeaseError, PoolExhausted};
 pub use authenticator::{AuthRequest, Authenticator, Credentials, RejectCause, RequestId, Verdict};
+pub use dynamic::{Change, Refusal, Selector};
 pub use local_users::LocalUsers;
 pub use port_blocks::{BlockError, BlocksExhausted, PortBlock, PortBlocks, QUARANTINE};
 pub use prefix_pool::{Prefix, PrefixError, PrefixPool, PrefixesExhausted};

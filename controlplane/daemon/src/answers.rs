@@ -64,6 +64,14 @@ pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
         Request::Status(reply) => {
             let _ = reply.send(Box::new(status(driver, clock)));
         }
+        Request::Verdict(id, verdict) => driver.handle_verdict(id, verdict, clock),
+        Request::AccountingKept(slot) => driver.free_slot(slot, clock),
+        Request::Authorize(selector, change, reply) => {
+            driver.authorize(&selector, &change, reply, clock);
+        }
+        Request::Disconnect(selector, reply) => {
+            let _ = reply.send(driver.disconnect(&selector, clock));
+        }
         // The driver's loop has taken these itself.
         Request::Kernel(_) | Request::Stop => {}
     }

@@ -5,6 +5,7 @@ mod adopt;
 mod answers;
 pub mod coalescing;
 pub mod driver;
+mod dynamic;
 pub mod grants;
 mod health;
 mod inject;

@@ -134,7 +134,7 @@ impl Driver {
         self.grants.ask(id, &request.user_name, &request.proof);
     }
 
-    fn handle_verdict(&mut self, id: RequestId, verdict: Verdict, clock: Clock) {
+    pub(crate) fn handle_verdict(&mut self, id: RequestId, verdict: Verdict, clock: Clock) {
         let Some((session, attempt)) = self.waiting.requests.remove(&id) else {
             return;
         };

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 
+use bng_aaa::{Change, Refusal, RequestId, Selector, Verdict};
 use bng_shm::{SessionState, SlotIndex, Waker, monotonic_ms};
 use bng_wire::MacAddr;
 use parking_lot::RwLock;
@@ -67,6 +68,18 @@ pub enum Request {
     Status(oneshot::Sender<Box<Status>>),
     /// What has changed in the kernel's tables; `None` when the watcher has lost its picture.
     Kernel(Option<Arc<Delta>>),
+    /// A RADIUS server, or its silence, has answered a question.
+    Verdict(RequestId, Verdict),
+    /// The stop of the session in this slot is safe on disk: the slot may be freed.
+    AccountingKept(SlotIndex),
+    /// Change the terms of the one session that is meant (CoA-Request). The answer comes when it is done.
+    Authorize(
+        Box<Selector>,
+        Box<Change>,
+        oneshot::Sender<Result<(), Refusal>>,
+    ),
+    /// End the one session that is meant (Disconnect-Request).
+    Disconnect(Box<Selector>, oneshot::Sender<Result<(), Refusal>>),
     /// End the thread.
     Stop,
 }

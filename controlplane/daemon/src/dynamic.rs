@@ -1,0 +1,69 @@
+//! Requests from outside about live sessions (RFC 5176), once the listener has checked who asks.
+
+use bng_aaa::accounting::Line;
+use bng_aaa::{Change, Refusal, Selector};
+use bng_pppoe::TerminateCause;
+use tokio::sync::oneshot;
+
+use crate::driver::Driver;
+use crate::publish::Clock;
+use crate::sessions::Live;
+use crate::settings::Settings;
+
+/// Where a session is, as RADIUS is told.
+pub(crate) fn line(settings: &Settings, live: &Live) -> Line {
+    let port = live.session.port.0;
+    Line {
+        port: settings.access_name(port).to_owned(),
+        port_index: port,
+        s_vlan: live.line.s_vlan,
+        c_vlan: live.line.c_vlan,
+        mac: live.line.mac.0,
+        session_id: live.session.session_id,
+        circuit_id: live.circuit_id.clone(),
+        remote_id: live.remote_id.clone(),
+    }
+}
+
+impl Driver {
+    /// The one live session that is meant.
+    pub(crate) fn selected(&self, selector: &Selector) -> Result<&Live, Refusal> {
+        let mut found = self.sessions.iter().filter(|live| {
+            let id = live.record.as_ref().map_or(0, |it| it.grant.accounting_id);
+            live.end.is_none()
+                && selector.fits(
+                    id,
+                    &live.user,
+                    live.framed_ip(),
+                    &line(&self.settings, live),
+                )
+        });
+        match (found.next(), found.next()) {
+            (None, _) => Err(Refusal::SessionNotFound),
+            (Some(live), None) => Ok(live),
+            (Some(_), Some(_)) => Err(Refusal::SeveralSessions),
+        }
+    }
+
+    /// Ends the one session that is meant.
+    pub(crate) fn disconnect(&mut self, selector: &Selector, clock: Clock) -> Result<(), Refusal> {
+        let session = self.selected(selector)?.session;
+        let cause = TerminateCause::AaaDisconnect;
+        match self.engine.terminate(clock.time(), session, cause) {
+            true => Ok(()),
+            false => Err(Refusal::NotRemovable),
+        }
+    }
+
+    /// Changes the terms of the one session that is meant. No term can be changed yet.
+    pub(crate) fn authorize(
+        &mut self,
+        selector: &Selector,
+        _change: &Change,
+        reply: oneshot::Sender<Result<(), Refusal>>,
+        _clock: Clock,
+    ) {
+        let answer = self.selected(selector);
+        let _ = reply.send(answer.and(Err(Refusal::UnsupportedAttribute)));
+    }
+}

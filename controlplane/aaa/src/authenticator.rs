@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn every_request_gets_its_own_verdict_once() {
-        let users = LocalUsers::new([("alice".to_owned(), "secret".into())]);
+        let users = LocalUsers::new([("alice".to_owned(), "secret".into(), Profile::default())]);
         let mut authenticator = Authenticator::new(users);
         authenticator.handle_request(request(1, "alice", "secret"));
         authenticator.handle_request(request(2, "alice", "wrong"));
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn debug_output_hides_passwords() {
-        let users = LocalUsers::new([("alice".to_owned(), "hunter2".into())]);
+        let users = LocalUsers::new([("alice".to_owned(), "hunter2".into(), Profile::default())]);
         let shown = format!(
             "{:?} {:?}",
             request(1, "alice", "hunter2"),

@@ -6,6 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::authenticator::{RejectCause, Verdict};
+use crate::profile::Profile;
 
 /// Names and passwords longer than a PAP length octet can say match nothing.
 const LONGEST: usize = 255;
@@ -24,20 +25,29 @@ pub struct LocalUsers {
 struct User {
     name: Vec<u8>,
     password: SecretString,
+    /// The terms of its sessions; most have none of their own.
+    profile: Option<Box<Profile>>,
 }
 
 impl LocalUsers {
-    /// Takes the users. Of two with the same name the later counts; the configuration refuses that before.
-    pub fn new(users: impl IntoIterator<Item = (String, SecretString)>) -> Self {
-        let users = users.into_iter().map(|(name, password)| {
+    /// Takes the users, with the terms of their sessions. Of two with the same name the later counts; the configuration
+    /// refuses that before.
+    pub fn new(users: impl IntoIterator<Item = (String, SecretString, Profile)>) -> Self {
+        let users = users.into_iter().map(|(name, password, profile)| {
             let name = name.into_bytes();
-            (name.clone(), User { name, password })
+            let user = User {
+                name: name.clone(),
+                password,
+                profile: (profile != Profile::default()).then(|| Box::new(profile)),
+            };
+            (name, user)
         });
         Self {
             users: users.collect(),
             nobody: User {
                 name: Vec::new(),
                 password: SecretString::from(""),
+                profile: None,
             },
         }
     }
@@ -61,7 +71,7 @@ impl LocalUsers {
         let same_name = equal(&user.name, name);
         let same_password = equal(user.password.expose_secret().as_bytes(), password);
         if bool::from(known & same_name & same_password) {
-            Verdict::Accept(Box::default())
+            Verdict::Accept(user.profile.clone().unwrap_or_default())
         } else if bool::from(known) {
             Verdict::Reject(RejectCause::WrongPassword)
         } else {
@@ -93,9 +103,9 @@ mod tests {
     fn users() -> LocalUsers {
         let long = "p".repeat(255);
         LocalUsers::new([
-            ("alice".to_owned(), "secret".into()),
-            ("open".to_owned(), "".into()),
-            ("long".to_owned(), long.into()),
+            ("alice".to_owned(), "secret".into(), Profile::default()),
+            ("open".to_owned(), "".into(), Profile::default()),
+            ("long".to_owned(), long.into(), Profile::default()),
         ])
     }
 
@@ -116,6 +126,19 @@ mod tests {
         ] {
             assert_eq!(users.verify(b"alice", wrong), WRONG, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn the_terms_of_the_user_come_with_the_verdict() {
+        let profile = Profile {
+            framed_pool: Some("office".to_owned()),
+            ..Profile::default()
+        };
+        let users = LocalUsers::new([("bob".to_owned(), "b".into(), profile.clone())]);
+        assert_eq!(
+            users.verify(b"bob", b"b"),
+            Verdict::Accept(Box::new(profile))
+        );
     }
 
     #[test]

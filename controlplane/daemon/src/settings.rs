@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use bng_aaa::{AddressPool, AddressPools, LocalUsers, PortBlocks, Prefix, PrefixPool, QUARANTINE};
+use bng_aaa::{
+    AddressPool, AddressPools, LocalUsers, PortBlocks, Prefix, PrefixPool, Profile, QUARANTINE,
+};
 use bng_config::{Coalescing, Config, PortRole};
 use bng_pppoe::{
     AuthProtocol, Limits, Lockout, PortConfig, PortId, Rate, ServicePolicy, VlanProfile,
@@ -352,7 +354,20 @@ pub fn port_blocks(config: &Config) -> Vec<NatBlocks> {
 #[must_use]
 pub fn local_users(config: &Config) -> LocalUsers {
     let users = config.auth.users.iter();
-    LocalUsers::new(users.map(|user| (user.name.clone(), user.password.clone())))
+    LocalUsers::new(users.map(|user| (user.name.clone(), user.password.clone(), profile(user))))
+}
+
+/// The terms of a user's sessions; its policy is found by name, see [`Terms`].
+fn profile(user: &bng_config::User) -> Profile {
+    let seconds = |s: u32| Duration::from_secs(s.into());
+    Profile {
+        framed_ip: user.framed_ip,
+        framed_pool: user.pool.clone(),
+        session_timeout: user.session_timeout_s.map(seconds),
+        idle_timeout: user.idle_timeout_s.map(seconds),
+        quota_octets: user.quota_mib.map(|mib| u64::from(mib) << 20),
+        ..Profile::default()
+    }
 }
 
 /// A source address no frame is ever sent from: it stands for the MAC address of a port the

@@ -63,6 +63,11 @@ hang_up() {
     kill -TERM "$(cat "/run/link/$1.pid")"
 }
 
+# vanish LINK : end pppd so that it cannot tell anybody; its "exit" event follows.
+vanish() {
+    kill -KILL "$(cat "/run/link/$1.pid")"
+}
+
 for device in lo $(cd /sys/class/net; echo vec*); do ip link set "$device" up; done
 stty raw -echo </dev/ttyS0
 exec 3<>/dev/ttyS0

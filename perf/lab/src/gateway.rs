@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::thread::available_parallelism;
 
+use crate::freeradius::RADIUS_SECRET;
 use crate::topology::addresses;
 
 /// One of the two daemons.
@@ -50,6 +51,62 @@ impl User {
     }
 }
 
+/// Section `radius` of a lab's gateway. Its servers run on the internet host, [`crate::Lab::start_freeradius`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RadiusConfig {
+    /// UDP ports of authentication of the servers, the preferred one first; accounting is one above.
+    pub ports: Vec<u16>,
+    /// Seconds between interim updates; 0: none.
+    pub interim_s: u32,
+    /// Further keys of the section, YAML lines as in the file, without indent.
+    pub keys: String,
+}
+
+impl Default for RadiusConfig {
+    fn default() -> Self {
+        Self {
+            ports: vec![addresses::RADIUS.port()],
+            interim_s: 0,
+            keys: String::new(),
+        }
+    }
+}
+
+impl RadiusConfig {
+    fn yaml(&self) -> String {
+        let mut text = "radius:\n  servers:\n".to_owned();
+        for port in &self.ports {
+            let _ = writeln!(
+                text,
+                "    - {{ address: {}, auth_port: {port}, accounting_port: {}, secret: {RADIUS_SECRET:?} }}",
+                addresses::RADIUS.ip(),
+                port + 1
+            );
+        }
+        let _ = write!(
+            text,
+            "\
+  nas_identifier: lab
+  nas_address: {nas}
+  timeout_ms: 1000
+  tries: 2
+  dead_s: 5
+  accounting: {{ interim_s: {interim} }}
+  dynamic_authorization:
+    listen: {coa}
+    clients:
+      - {{ address: {router}, secret: {RADIUS_SECRET:?} }}
+{keys}",
+            nas = addresses::GATEWAY_CORE,
+            interim = self.interim_s,
+            coa = addresses::COA,
+            router = addresses::ROUTER,
+            keys = indented(&self.keys, 2),
+        );
+        text
+    }
+}
+
 /// What a lab's gateway is configured with; the defaults serve the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayConfig {
@@ -83,12 +140,22 @@ pub struct GatewayConfig {
     pub core_keys: String,
     /// Further keys of `dataplane`, likewise.
     pub dataplane_keys: String,
+    /// Further keys of `pppoe`, likewise.
+    pub pppoe_keys: String,
     /// Further keys of the address pool, likewise.
     pub pool_keys: String,
     /// Further pools, sections and keys of the file itself.
     pub more: String,
     /// Further entries of the list `pools`, without indent.
     pub more_pools: String,
+    /// Authentication protocols offered, `auth.protocols`.
+    pub protocols: &'static str,
+    /// Who is asked about a subscriber, `auth.backends`.
+    pub backends: &'static str,
+    /// Further keys of `auth`, likewise.
+    pub auth_keys: String,
+    /// RADIUS, if there is any. It brings a state directory along.
+    pub radius: Option<RadiusConfig>,
     /// MRU offered to clients that ask for more than 1492 (RFC 4638).
     pub mru: u16,
     /// `error`, `warn`, `info`, `debug` or `trace`.
@@ -113,9 +180,14 @@ impl Default for GatewayConfig {
             access_keys: String::new(),
             core_keys: String::new(),
             dataplane_keys: String::new(),
+            pppoe_keys: String::new(),
             pool_keys: String::new(),
             more: String::new(),
             more_pools: String::new(),
+            protocols: "pap",
+            backends: "local",
+            auth_keys: String::new(),
+            radius: None,
             mru: 1492,
             log_level: "info",
         }
@@ -167,7 +239,7 @@ dataplane:
   mru: {mru}
   padi_per_second_per_mac: {padi}
   echo: {{ interval_s: {echo}, failures: {failures} }}
-pools:
+{pppoe_keys}pools:
   - name: subscribers
     ranges: [{pool}/{pool_length}]
     gateway: {gateway}
@@ -183,9 +255,10 @@ api:
   token_file: {token}
 log:
   level: {level}
-{more}auth:
-  protocols: [pap]
-  users:
+{more}{radius}auth:
+  protocols: [{protocols}]
+  backends: [{backends}]
+{auth_keys}  users:
 ",
             workers = workers.join(", "),
             mbufs = 16_384 + 8_192 * u32::from(self.workers.max(2)),
@@ -201,9 +274,17 @@ log:
             core_keys = indented(&self.core_keys, 6),
             dataplane_keys = indented(&self.dataplane_keys, 2),
             pool_nat = if self.nat { "    nat: public\n" } else { "" },
+            pppoe_keys = indented(&self.pppoe_keys, 2),
             pool_keys = indented(&self.pool_keys, 4),
             more_pools = indented(&self.more_pools, 2),
             more = self.more,
+            radius = self.radius.as_ref().map_or(String::new(), |radius| {
+                let state = dir.join("state");
+                format!("state_directory: {}\n{}", state.display(), radius.yaml())
+            }),
+            protocols = self.protocols,
+            backends = self.backends,
+            auth_keys = indented(&self.auth_keys, 2),
             core6 = if self.ipv6 {
                 format!(", \"{}/64\"", addresses::GATEWAY_CORE6)
             } else {
@@ -283,6 +364,9 @@ log:
     }
 
     fn write_users(&self, text: &mut String) {
+        if self.users.is_empty() {
+            text.push_str("    []\n");
+        }
         for user in &self.users {
             let policy = user
                 .policy

@@ -26,13 +26,18 @@ const MEMORY_MIB: u32 = 192;
 /// Where the guest's kernel is.
 #[derive(Debug, Clone)]
 pub struct GuestKernel {
-    /// The unpacked package `user-mode-linux`, with `xstate-shim.so` beside its `usr`.
+    /// The unpacked package `user-mode-linux`, with `xstate-shim.so` beside its `usr`; for tests, that of a DHCPv6 client, too.
     pub dir: PathBuf,
 }
 
 impl GuestKernel {
     fn program(&self) -> Result<PathBuf> {
         existing(self.dir.join("usr/bin/linux.uml"))
+    }
+
+    pub(crate) fn dhcp6c(&self) -> Result<PathBuf> {
+        let remedy = "`scripts/setup test` fetches the client's DHCPv6 client";
+        or_remedy(self.dir.join("usr/sbin/dhcp6c"), remedy)
     }
 
     fn shim(&self) -> Result<PathBuf> {
@@ -54,13 +59,14 @@ impl GuestKernel {
 }
 
 fn existing(path: PathBuf) -> Result<PathBuf> {
+    or_remedy(path, "`make setup` fetches the client's kernel")
+}
+
+fn or_remedy(path: PathBuf, remedy: &'static str) -> Result<PathBuf> {
     if path.exists() {
         return Ok(path);
     }
-    Err(LabError::Missing {
-        path,
-        remedy: "`make setup` fetches the client's kernel",
-    })
+    Err(LabError::Missing { path, remedy })
 }
 
 /// One network card of a guest: `vecN` inside, a TAP device of the namespace outside.
@@ -91,6 +97,8 @@ pub struct LinkUp {
 pub mod pppd_status {
     /// The link was ended by SIGTERM to pppd.
     pub const HUNG_UP_HERE: i32 = 5;
+    /// LCP or authentication came to no agreement.
+    pub const NEGOTIATION_FAILED: i32 = 10;
     /// PPPoE discovery got no answer, or was given up.
     pub const NO_ANSWER: i32 = 8;
     /// The peer does not answer Echo-Requests.
@@ -285,9 +293,10 @@ impl UmlGuest {
         link: &str,
         user: &str,
         password: &str,
+        options: &str,
         limit: Duration,
     ) -> Result<i32> {
-        let event = self.dial_event(link, user, password, "", limit)?;
+        let event = self.dial_event(link, user, password, options, limit)?;
         self.exit_status(link, event)
     }
 
@@ -304,8 +313,7 @@ impl UmlGuest {
         limit: Duration,
     ) -> Result<i32> {
         let options = format!("nic-{interface}");
-        let event = self.dial_event(link, user, password, &options, limit)?;
-        self.exit_status(link, event)
+        self.dial_refused(link, user, password, &options, limit)
     }
 
     /// Waits until pppd of link `link` ends, and returns its exit status, see [`pppd_status`].
@@ -324,6 +332,16 @@ impl UmlGuest {
     pub fn hang_up(&mut self, link: &str, limit: Duration) -> Result<i32> {
         self.expect_ok(&format!("hang_up {link}"), limit)?;
         self.wait_link_end(link, limit)
+    }
+
+    /// Kills pppd of link `link` (SIGKILL) and waits for that: no Terminate-Request and no PADT tell the gateway.
+    ///
+    /// # Errors
+    /// [`LabError::Timeout`] after `limit`.
+    pub fn vanish(&mut self, link: &str, limit: Duration) -> Result<()> {
+        self.expect_ok(&format!("vanish {link}"), limit)?;
+        self.wait_link_end(link, limit)?;
+        Ok(())
     }
 
     /// What pppd of link `link` has written so far.

@@ -1,5 +1,6 @@
 //! The lab as a whole: three namespaces, their links, and the processes in them.
 
+use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -9,6 +10,7 @@ use crate::api::Api;
 use crate::capture::Capture;
 use crate::cleanup::Registration;
 use crate::error::{Context, LabError, Result};
+use crate::freeradius::FreeRadius;
 use crate::gateway::{Daemon, GatewayConfig, INJECT_TAP};
 use crate::guest::{GuestKernel, GuestNic, UmlGuest};
 use crate::inject::Injector;
@@ -46,6 +48,10 @@ pub mod addresses {
     pub const DELEGATED6: &str = "2001:db8:2000::/40";
     /// REST interface, metrics and health, in the gateway's namespace.
     pub const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+    /// The first RADIUS server, on the internet host.
+    pub const RADIUS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(ROUTER), 1812);
+    /// Where the gateway takes CoA and Disconnect requests.
+    pub const COA: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(GATEWAY_CORE), 3799);
 }
 
 /// Interface of the subscriber namespace that faces the gateway's access port.
@@ -375,6 +381,15 @@ impl Lab {
         Ok(())
     }
 
+    /// Starts a FreeRADIUS on the internet host, [`addresses::RADIUS`] with another `port`; see [`FreeRadius::start`].
+    ///
+    /// # Errors
+    /// As [`FreeRadius::start`].
+    pub fn start_freeradius(&self, name: &str, port: u16, users: &str) -> Result<FreeRadius> {
+        let address = SocketAddr::new(addresses::RADIUS.ip(), port);
+        FreeRadius::start(&self.internet, self.dir(), name, address, users)
+    }
+
     /// Starts a daemon, or starts it again; returns when it says that it is ready, both on standard error and to its service
     /// manager.
     ///
@@ -464,6 +479,23 @@ impl Lab {
             &[nic],
         )?;
         Ok(self.client.insert(guest))
+    }
+
+    /// Starts a DHCPv6 client (wide-dhcpv6-client) in the booted client, with the configuration `file` there, on `interface`; it
+    /// writes to `/run/dhcp6c.log`.
+    ///
+    /// # Errors
+    /// [`LabError::Missing`] when `scripts/setup test` did not fetch it.
+    pub fn start_dhcp6c(&mut self, file: &str, interface: &str) -> Result<()> {
+        let program = self.programs.kernel.dhcp6c()?;
+        let libraries = self.programs.kernel.dir.join("usr/lib/x86_64-linux-gnu");
+        let command = format!(
+            "LD_LIBRARY_PATH={} {} -f -D -c {file} {interface} >/run/dhcp6c.log 2>&1 &",
+            libraries.display(),
+            program.display()
+        );
+        self.client()?.sh(&command, READY_LIMIT)?;
+        Ok(())
     }
 
     /// The client, once booted.

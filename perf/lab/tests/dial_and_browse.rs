@@ -95,7 +95,7 @@ fn wrong_password_is_refused_and_counted() {
     let status = lab
         .client()
         .unwrap()
-        .dial_refused(LINK, USER, "looking-glass", LIMIT)
+        .dial_refused(LINK, USER, "looking-glass", "", LIMIT)
         .unwrap();
     assert_eq!(status, pppd_status::AUTH_FAILED);
     let naks =

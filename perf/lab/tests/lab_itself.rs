@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bng_lab::{
-    GatewayConfig, Lab, LabError, Programs, addresses, check_checksums, pppd_status, www,
+    GatewayConfig, Lab, LabError, Programs, RADIUS_SECRET, addresses, check_checksums, pppd_status,
+    radclient, www,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -128,4 +129,48 @@ fn a_missing_program_fails_by_name() {
             .contains("no-such-program does not exist: `make build`"),
         "{error}"
     );
+}
+
+#[test]
+fn freeradius_checks_passwords_demands_message_authenticators_and_keeps_what_it_was_told() {
+    let lab = lab();
+    let users = "alice Cleartext-Password := \"wonderland\"\n\tFramed-IP-Address = 100.64.1.9\n";
+    let port = addresses::RADIUS.port();
+    let mut server = lab.start_freeradius("radius", port, users).unwrap();
+    let ask = |command: &str, attributes: &str| {
+        let port = if command == "acct" { port + 1 } else { port };
+        let to = std::net::SocketAddr::new(addresses::RADIUS.ip(), port);
+        radclient(lab.internet(), to, command, RADIUS_SECRET, attributes, 2).unwrap()
+    };
+    for password in ["User-Password", "CHAP-Password"] {
+        let right =
+            format!("User-Name = alice, {password} = wonderland, Message-Authenticator = 0x00");
+        let reply = ask("auth", &right).unwrap();
+        assert_eq!(reply.code, "Access-Accept", "{reply:?}");
+        assert_eq!(
+            reply.attributes.get("Framed-IP-Address"),
+            Some("100.64.1.9")
+        );
+        assert!(reply.attributes.get("Message-Authenticator").is_some());
+        let wrong = right.replace("wonderland", "looking-glass");
+        let reply = ask("auth", &wrong).unwrap();
+        assert_eq!(reply.code, "Access-Reject", "{reply:?}");
+        assert!(reply.attributes.get("Message-Authenticator").is_some());
+        let unsigned = right.split(", Message").next().unwrap();
+        assert_eq!(ask("auth", unsigned), None);
+    }
+    assert_eq!(server.access_requests().unwrap().len(), 4);
+
+    let start = "Acct-Status-Type = Start, Acct-Session-Id = \"7\", Class = 0x0102";
+    assert_eq!(ask("acct", start).unwrap().code, "Accounting-Response");
+    let told = server.accounting().unwrap();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].get("Acct-Session-Id"), Some("7"));
+    assert_eq!(told[0].get("Class"), Some("0x0102"));
+
+    server.kill().unwrap();
+    assert_eq!(ask("acct", start), None);
+    server.restart(lab.internet()).unwrap();
+    assert!(ask("acct", start).is_some());
+    assert_eq!(server.accounting().unwrap().len(), 2);
 }

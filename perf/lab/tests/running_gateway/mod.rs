@@ -111,9 +111,20 @@ pub(crate) fn wait_for_health(lab: &Lab, status: &str) -> String {
     wait_until(&what, LIMIT, || Ok(lab.api().get_raw("/healthz")?.1), says).unwrap()
 }
 
+/// How often the PPP engine came to `outcome`.
+pub(crate) fn outcomes(lab: &Lab, outcome: &str) -> f64 {
+    let metrics = lab.api().metrics().unwrap();
+    metrics.sum("bng_pppoe_outcomes_total", &[("outcome", outcome)])
+}
+
+/// Everything REST says about a session.
+pub(crate) fn session_page(lab: &Lab, id: &str) -> serde_json::Value {
+    lab.api().get(&format!("/api/v1/sessions/{id}")).unwrap()
+}
+
 /// Name of the policy a session is under, as the session's own page says it.
 pub(crate) fn policy_of(lab: &Lab, id: &str) -> String {
-    let session = lab.api().get(&format!("/api/v1/sessions/{id}")).unwrap();
+    let session = session_page(lab, id);
     session["policy"]["name"]
         .as_str()
         .unwrap_or_else(|| panic!("no policy in {session}"))

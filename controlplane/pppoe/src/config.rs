@@ -286,12 +286,48 @@ pub enum ConfigError {
     /// A count or a time that must not be zero is zero.
     #[error("{0} must not be zero")]
     Zero(&'static str),
+    /// No authentication protocol is offered, or one twice.
+    #[error("authentication protocols must be one or more, each once")]
+    AuthProtocols,
     /// AC-Name longer than a tag of it may be.
     #[error("AC-Name of {0} bytes, more than 255")]
     AcName(usize),
 }
 
 impl Config {
+    /// Period of the Restart timer after `retransmissions`: doubled at each of them, up to the longest.
+    pub(crate) fn restart_period(&self, retransmissions: u8) -> Duration {
+        let factor = 1u32
+            .checked_shl(u32::from(retransmissions))
+            .unwrap_or(u32::MAX);
+        self.restart_timer
+            .saturating_mul(factor)
+            .min(self.restart_timer_max.max(self.restart_timer))
+    }
+
+    /// The authentication protocol offered first.
+    pub(crate) fn first_auth(&self) -> AuthProtocol {
+        // `check` lets no empty list through.
+        self.auth_protocols
+            .first()
+            .copied()
+            .unwrap_or(AuthProtocol::Pap)
+    }
+
+    /// What is offered after a peer's Nak of `now`: what the peer hints at if that is offered at all, else the next in
+    /// order.
+    pub(crate) fn next_auth(&self, now: AuthProtocol, hint: Option<AuthProtocol>) -> AuthProtocol {
+        if let Some(hint) = hint.filter(|hint| self.auth_protocols.contains(hint)) {
+            return hint;
+        }
+        let mut after = self
+            .auth_protocols
+            .iter()
+            .skip_while(|it| **it != now)
+            .skip(1);
+        after.next().copied().unwrap_or_else(|| self.first_auth())
+    }
+
     /// Checks that the values can be run together.
     ///
     /// # Errors
@@ -345,7 +381,24 @@ impl Config {
         if self.ac_name.len() > 255 {
             return Err(ConfigError::AcName(self.ac_name.len()));
         }
+        let twice = |at, it| {
+            self.auth_protocols
+                .iter()
+                .take(at)
+                .any(|before| before == it)
+        };
+        if self.auth_protocols.is_empty()
+            || self
+                .auth_protocols
+                .iter()
+                .enumerate()
+                .any(|(at, it)| twice(at, it))
+        {
+            return Err(ConfigError::AuthProtocols);
+        }
+        let no_chap_interval = self.chap_interval.is_some_and(|it| it.as_millis() == 0);
         let zero = [
+            ("chap_interval", no_chap_interval),
             ("sessions_per_mac", self.limits.sessions_per_mac == 0),
             (
                 "sessions_per_circuit",

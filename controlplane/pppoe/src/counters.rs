@@ -124,6 +124,8 @@ counters! {
         MagicTruncated = "magic_truncated", "Echo, Discard-Request, Identification or Time-Remaining without a magic number.";
         PapLength = "pap_length", "PAP name or password length goes past the packet.";
         PapCode = "pap_code", "PAP code that is unknown or only an authenticator sends.";
+        ChapLength = "chap_length", "CHAP value that is empty, not of MD5's length or goes past the packet, or a name over 255 bytes.";
+        ChapCode = "chap_code", "CHAP code that is unknown or only an authenticator sends.";
         Ipv6Truncated = "ipv6_truncated", "IPv6 packet shorter than its header.";
         Ipv6Version = "ipv6_version", "IPv6 packet whose version is not 6.";
         Ipv6Length = "ipv6_length", "IPv6 payload length goes past the PPP packet.";
@@ -158,6 +160,8 @@ counters! {
         Ipv6Ignored = "ipv6_ignored", "IPv6 packet nobody here answers: DHCPv6, MLD, other control or data.";
         SolicitationRate = "solicitation_rate", "Router or neighbour solicitation above the session's rate.";
         PapOutstanding = "pap_outstanding", "PAP request with other credentials while one is being decided.";
+        ChapStale = "chap_stale", "CHAP Response to another challenge than the latest.";
+        AuthMismatch = "auth_mismatch", "PAP or CHAP packet while the other protocol was agreed on.";
         RejectRate = "reject_rate", "Code-Reject or Protocol-Reject suppressed by its rate limit.";
         EchoLooped = "echo_looped", "Echo-Request or Discard-Request carrying our own magic number.";
     }
@@ -186,6 +190,14 @@ counters! {
         PapEmptyPassword = "pap_empty_password", "PAP requests with an empty password, refused without asking AAA.";
         PapAck = "pap_ack", "PAP Authenticate-Ack sent.";
         PapNak = "pap_nak", "PAP Authenticate-Nak sent.";
+        ChapChallenges = "chap_challenges", "CHAP Challenges sent.";
+        ChapRechallenges = "chap_rechallenges", "CHAP Challenges to peers that were accepted before; those sent again not counted.";
+        ChapResponses = "chap_responses", "CHAP Responses handed to AAA.";
+        ChapRepeated = "chap_repeated", "CHAP Responses answered without asking AAA again.";
+        ChapNameChanged = "chap_name_changed", "CHAP Responses to a repeated Challenge under another name than the session's, refused without asking AAA.";
+        ChapUndecided = "chap_undecided", "Repeated CHAP proofs nobody decided on; the session went on.";
+        ChapSuccess = "chap_success", "CHAP Success sent.";
+        ChapFailure = "chap_failure", "CHAP Failure sent.";
         IpcpOpened = "ipcp_opened", "IPCP reached Opened.";
         Ipv6cpOpened = "ipv6cp_opened", "IPv6CP reached Opened.";
         RouterSolicitations = "router_solicitations", "Router solicitations answered.";

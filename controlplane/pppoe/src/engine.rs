@@ -268,6 +268,16 @@ impl AccessConcentrator {
         .is_some()
     }
 
+    /// Challenges the peer of a session again by CHAP, now, while its network phase goes on: an
+    /// [`AuthRequest`](crate::AuthRequest) with `is_repeated` follows, or the end of the session with `AuthTimeout`.
+    /// Returns `false` when the session is gone, not in the network phase or has agreed on PAP.
+    pub fn reauthenticate(&mut self, now: Time, session: SessionRef) -> bool {
+        self.advance(now);
+        self.slot(session)
+            .and_then(|slot| self.visit(slot, |session, cx| session.reauthenticate(cx)))
+            .unwrap_or(false)
+    }
+
     /// An access port has another MAC address from now on. Sessions whose network is up go on under it; the others, whose
     /// peers await answers from the old one, end with `PortDown`. Returns `false`, with nothing changed, when the port is
     /// unknown or the address is no station's.

@@ -108,6 +108,23 @@ impl AuthProtocol {
         }
     }
 
+    /// The data of LCP's Authentication-Protocol option (RFC 1661 section 6.2, RFC 1994 section 3).
+    #[must_use]
+    pub const fn option_data(self) -> &'static [u8] {
+        match self {
+            Self::Pap => &[0xc0, 0x23],
+            Self::ChapMd5 => &[0xc2, 0x23, 5],
+        }
+    }
+
+    /// The protocol an Authentication-Protocol option with this data stands for; `None` when it is not one of these.
+    #[must_use]
+    pub fn of_option(data: &[u8]) -> Option<Self> {
+        [Self::Pap, Self::ChapMd5]
+            .into_iter()
+            .find(|it| it.option_data() == data)
+    }
+
     /// Its name as operators see it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -149,7 +166,8 @@ pub struct AuthRequest {
     /// What it proves the name with.
     pub proof: Proof,
     /// Whether the session's network phase goes on meanwhile: a CHAP challenge was repeated on a live session. A verdict that
-    /// accepts changes nothing then; one that refuses ends the session.
+    /// accepts changes nothing then (its grant is not looked at); one that refuses ends the session, but for
+    /// [`RejectCause::AaaUnavailable`], which leaves it as it is.
     pub is_repeated: bool,
     /// TR-101 Agent-Circuit-Id; empty when unknown.
     pub circuit_id: Vec<u8>,
@@ -296,7 +314,7 @@ pub enum NetworkDownReason {
 }
 
 /// What happened, in order. For one session: `SessionStarted`, then `SessionUp` and `NetworkDown` in turn, with
-/// `AuthRequest`s where the network is down and `NetworkChanged`s where it is up, then `SessionDown` (after a `NetworkDown` if the network was up).
+/// `AuthRequest`s and `NetworkChanged`s (where it is up), then `SessionDown` (after a `NetworkDown` if the network was up).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A session id was given; the PADS is held back until this event has been taken.
@@ -308,7 +326,7 @@ pub enum Event {
         /// VLAN tags of its frames, outermost first.
         vlans: VlanStack,
     },
-    /// Credentials arrived.
+    /// Credentials arrived: with the network down, or up ([`AuthRequest::is_repeated`]).
     AuthRequest(AuthRequest),
     /// The first network protocol is Opened: forward what the record says. Frames that tell the peer so are held back
     /// until this event has been taken.

@@ -7,11 +7,11 @@ use bng_wire::pppoe::protocol;
 
 use crate::codec::control::{Options, put_option};
 use crate::codec::ipcp::option;
+use crate::config::Config;
 use crate::context::Context;
 use crate::counters::TerminateCause;
 use crate::events::Grant;
 use crate::negotiation::{Judgement, Negotiable};
-use crate::random::Random;
 use crate::timers::Timer;
 
 /// Both sides' IPCP options.
@@ -110,15 +110,10 @@ impl Negotiable for IpcpOptions {
         }
     }
 
-    fn naked(
-        &mut self,
-        _hints: Options<'_>,
-        max_failure: u8,
-        _random: &mut Random,
-    ) -> Result<(), TerminateCause> {
+    fn naked(&mut self, _hints: Options<'_>, cx: &mut Context<'_>) -> Result<(), TerminateCause> {
         // Our address stays ours; a peer that does not want to hear it need not.
         self.naks_received = self.naks_received.saturating_add(1);
-        self.tell_address = self.naks_received < max_failure;
+        self.tell_address = self.naks_received < cx.config.max_failure;
         Ok(())
     }
 
@@ -127,7 +122,7 @@ impl Negotiable for IpcpOptions {
         Ok(())
     }
 
-    fn restart(&mut self) {
+    fn restart(&mut self, _config: &Config) {
         self.tell_address = true;
         self.naks_received = 0;
     }

@@ -6,6 +6,7 @@ use bng_wire::pppoe::protocol;
 
 use crate::codec::control::{Options, put_option};
 use crate::codec::ipv6cp::option::INTERFACE_IDENTIFIER;
+use crate::config::Config;
 use crate::context::Context;
 use crate::counters::TerminateCause;
 use crate::events::InterfaceIds;
@@ -118,23 +119,18 @@ impl Negotiable for Ipv6cpOptions {
         }
     }
 
-    fn naked(
-        &mut self,
-        hints: Options<'_>,
-        max_failure: u8,
-        random: &mut Random,
-    ) -> Result<(), TerminateCause> {
+    fn naked(&mut self, hints: Options<'_>, cx: &mut Context<'_>) -> Result<(), TerminateCause> {
         self.naks_received = self.naks_received.saturating_add(1);
-        if self.naks_received >= max_failure {
+        if self.naks_received >= cx.config.max_failure {
             return Err(TerminateCause::Ipv6cpFailed);
         }
         let hint = hints.find(INTERFACE_IDENTIFIER).and_then(|option| {
             let id = u64::from_be_bytes(option.data.try_into().ok()?);
             (id != 0 && id != self.peer).then_some(id)
         });
-        self.ours = hint.unwrap_or_else(|| other_than(self.ours, random));
+        self.ours = hint.unwrap_or_else(|| other_than(self.ours, cx.random));
         if self.suggestion == self.ours {
-            self.suggestion = other_than(self.ours, random);
+            self.suggestion = other_than(self.ours, cx.random);
         }
         Ok(())
     }
@@ -144,7 +140,7 @@ impl Negotiable for Ipv6cpOptions {
         Ok(())
     }
 
-    fn restart(&mut self) {
+    fn restart(&mut self, _config: &Config) {
         self.tell = true;
         self.naks_received = 0;
     }

@@ -6,10 +6,11 @@ use bng_wire::pppoe::protocol;
 
 use crate::codec::control::{ConfigOption, Options, put_option};
 use crate::codec::lcp::{DEFAULT_MRU, option};
+use crate::config::Config;
 use crate::context::Context;
 use crate::counters::TerminateCause;
+use crate::events::AuthProtocol;
 use crate::negotiation::{Judgement, Negotiable};
-use crate::random::Random;
 use crate::timers::Timer;
 
 /// Smallest MTU of an IPv6 link, bytes.
@@ -20,7 +21,8 @@ const IPV6_MIN_MTU: u16 = 1280;
 pub(crate) struct LcpOptions {
     /// Largest MRU the link allows, both ways.
     link_mru: u16,
-    floor: u16,
+    /// The authentication protocol we ask for.
+    auth: AuthProtocol,
     /// What we ask for; `None` once the peer rejected it or never stops Naking it.
     our_mru: Option<u16>,
     our_magic: Option<u32>,
@@ -35,11 +37,11 @@ pub(crate) struct LcpOptions {
 }
 
 impl LcpOptions {
-    pub(crate) fn new(link_mru: u16, floor: u16, random: &mut Random) -> Self {
-        let magic = random.magic();
+    pub(crate) fn new(link_mru: u16, cx: &mut Context<'_>) -> Self {
+        let magic = cx.random.magic();
         Self {
             link_mru,
-            floor,
+            auth: cx.config.first_auth(),
             our_mru: Some(link_mru),
             our_magic: Some(magic),
             magic,
@@ -53,12 +55,13 @@ impl LcpOptions {
     /// The options a record says were agreed on; magic 0 is none.
     pub(crate) fn agreed(
         link_mru: u16,
-        floor: u16,
+        auth: AuthProtocol,
         mrus: (u16, u16),
         magics: (u32, u32),
-        random: &mut Random,
+        cx: &mut Context<'_>,
     ) -> Self {
-        let mut options = Self::new(link_mru, floor, random);
+        let mut options = Self::new(link_mru, cx);
+        options.auth = auth;
         options.our_mru = Some(mrus.0);
         options.peer_mru = mrus.1;
         options.our_magic = (magics.0 != 0).then_some(magics.0);
@@ -69,6 +72,11 @@ impl LcpOptions {
 
     pub(crate) const fn link_mru(&self) -> u16 {
         self.link_mru
+    }
+
+    /// The authentication protocol we ask for; the peer's Ack agrees to it.
+    pub(crate) const fn auth(&self) -> AuthProtocol {
+        self.auth
     }
 
     /// Largest PPP information field we may be sent.
@@ -102,12 +110,14 @@ impl LcpOptions {
         self.loops > max_failure
     }
 
-    fn acceptable_mru(&self, data: &[u8]) -> Result<u16, u16> {
+    fn acceptable_mru(&self, data: &[u8], floor: u16) -> Result<u16, u16> {
+        // The floor may have been raised since the link was set up.
+        let floor = floor.min(self.link_mru);
         let Ok(bytes) = data.try_into() else {
             return Err(self.link_mru);
         };
         match u16::from_be_bytes(bytes) {
-            mru if mru < self.floor => Err(self.floor),
+            mru if mru < floor => Err(floor),
             mru if mru > self.link_mru => Err(self.link_mru),
             mru => Ok(mru),
         }
@@ -131,7 +141,7 @@ impl Negotiable for LcpOptions {
         put_option(
             &mut list,
             option::AUTHENTICATION_PROTOCOL,
-            &protocol::PAP.to_be_bytes(),
+            self.auth.option_data(),
         );
         if let Some(magic) = self.our_magic {
             put_option(&mut list, option::MAGIC_NUMBER, &magic.to_be_bytes());
@@ -146,7 +156,7 @@ impl Negotiable for LcpOptions {
         let (mut mru_nak, mut magic_nak) = (None, None);
         for asked in request.iter() {
             match asked.kind {
-                option::MRU => match self.acceptable_mru(asked.data) {
+                option::MRU => match self.acceptable_mru(asked.data, cx.config.mru_floor) {
                     Ok(mru) => peer_mru = mru,
                     Err(hint) => {
                         nakable.extend_from_slice(asked.raw);
@@ -193,31 +203,29 @@ impl Negotiable for LcpOptions {
         Judgement::Ack
     }
 
-    fn naked(
-        &mut self,
-        hints: Options<'_>,
-        max_failure: u8,
-        random: &mut Random,
-    ) -> Result<(), TerminateCause> {
+    fn naked(&mut self, hints: Options<'_>, cx: &mut Context<'_>) -> Result<(), TerminateCause> {
         self.naks_received = self.naks_received.saturating_add(1);
-        let enough = self.naks_received >= max_failure;
+        let enough = self.naks_received >= cx.config.max_failure;
         for hint in hints.iter() {
             match hint.kind {
                 option::MRU if enough => self.our_mru = None,
                 // A hint out of range leaves our own wish standing.
                 option::MRU if self.our_mru.is_some() => {
-                    if let Ok(mru) = self.acceptable_mru(hint.data) {
+                    if let Ok(mru) = self.acceptable_mru(hint.data, cx.config.mru_floor) {
                         self.our_mru = Some(mru);
                     }
                 }
                 option::MAGIC_NUMBER if enough => self.our_magic = None,
                 option::MAGIC_NUMBER if self.our_magic.is_some() => {
-                    self.magic = random.magic();
+                    self.magic = cx.random.magic();
                     self.our_magic = Some(self.magic);
                 }
-                // PAP is the one protocol we offer: the peer may come back to it or leave.
                 option::AUTHENTICATION_PROTOCOL if enough => {
                     return Err(TerminateCause::AuthRefused);
+                }
+                option::AUTHENTICATION_PROTOCOL => {
+                    let hint = AuthProtocol::of_option(hint.data);
+                    self.auth = cx.config.next_auth(self.auth, hint);
                 }
                 _ => {}
             }
@@ -237,7 +245,8 @@ impl Negotiable for LcpOptions {
         Ok(())
     }
 
-    fn restart(&mut self) {
+    fn restart(&mut self, config: &Config) {
+        self.auth = config.first_auth();
         self.our_mru = Some(self.link_mru);
         self.our_magic = Some(self.magic);
         self.naks_received = 0;

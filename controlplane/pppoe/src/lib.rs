@@ -6,8 +6,8 @@
 //!
 //! The pieces, in the order a subscriber meets them: `discovery` (RFC 2516, with `cookie`, `limits` and
 //! `session_ids`), `session` (the phases of RFC 1661 section 3), `negotiation` on the table of [`automaton`] (RFC
-//! 1661 section 4) for `lcp`, `ipcp` and `ipv6cp`, and `pap` (RFC 1334). [`codec`] serves both ends of a link. What is not
-//! offered (CHAP, CCP, ECP, Van Jacobson compression, multilink) is refused by Configure-Reject or
+//! 1661 section 4) for `lcp`, `ipcp` and `ipv6cp`, and `auth` (PAP, RFC 1334; CHAP, RFC 1994). [`codec`] serves both ends
+//! of a link. What is not offered (CCP, ECP, Van Jacobson compression, multilink) is refused by Configure-Reject or
 //! Protocol-Reject.
 
 #![no_std]
@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+mod auth;
 pub mod automaton;
 pub mod codec;
 pub mod config;
@@ -29,7 +30,6 @@ mod ipv6cp;
 mod lcp;
 mod limits;
 mod negotiation;
-mod pap;
 mod random;
 mod session;
 mod session_ids;

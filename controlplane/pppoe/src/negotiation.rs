@@ -8,11 +8,10 @@ use core::time::Duration;
 use crate::automaton::{Action, Event, State, transition};
 use crate::codec::control::{self, ControlPacket, HEADER_LEN, Options};
 use crate::codec::lcp::code;
-use crate::config::Rate;
+use crate::config::{Config, Rate};
 use crate::context::{Context, Lower};
 use crate::cookie::keyed_digest;
 use crate::counters::{Outcome, TerminateCause};
-use crate::random::Random;
 use crate::timers::Timer;
 use crate::{DropReason, Time};
 
@@ -44,18 +43,13 @@ pub(crate) trait Negotiable {
     fn judge(&mut self, request: Options<'_>, may_nak: bool, cx: &mut Context<'_>) -> Judgement;
 
     /// Takes the peer's Nak of our request into account.
-    fn naked(
-        &mut self,
-        hints: Options<'_>,
-        max_failure: u8,
-        random: &mut Random,
-    ) -> Result<(), TerminateCause>;
+    fn naked(&mut self, hints: Options<'_>, cx: &mut Context<'_>) -> Result<(), TerminateCause>;
 
     /// Takes the peer's Reject of some of our options into account.
     fn rejected(&mut self, options: Options<'_>) -> Result<(), TerminateCause>;
 
     /// A new negotiation begins: ask for everything again.
-    fn restart(&mut self);
+    fn restart(&mut self, config: &Config);
 }
 
 /// Judgement on a peer's Configure-Request.
@@ -211,8 +205,7 @@ impl<N: Negotiable> Negotiation<N> {
                 let hints = Options::parse(packet.data)?;
                 self.check_answer(packet)?;
                 self.answered();
-                let max_failure = cx.config.max_failure;
-                Ok(match self.options.naked(hints, max_failure, cx.random) {
+                Ok(match self.options.naked(hints, cx) {
                     Ok(()) => self.step(Event::ConfigureNakOrReject, &terminate_ack, lower, cx),
                     Err(cause) => Step::GiveUp(cause),
                 })
@@ -444,12 +437,14 @@ impl<N: Negotiable> Negotiation<N> {
         self.naks_sent = 0;
         self.restart_left = cx.config.max_configure;
         self.back_off = 0;
-        self.options.restart();
+        self.options.restart(cx.config);
     }
 
     /// Starts the Restart timer for a request just sent.
     fn arm(&mut self, lower: &mut Lower, cx: &Context<'_>) {
-        lower.timers.arm(N::TIMER, cx.now + self.period(cx));
+        lower
+            .timers
+            .arm(N::TIMER, cx.now + cx.config.restart_period(self.back_off));
         self.back_off = self.back_off.saturating_add(1);
     }
 
@@ -460,17 +455,6 @@ impl<N: Negotiable> Negotiation<N> {
             &self.options.request(),
         );
         lower.send(N::PROTOCOL, &packet, cx);
-    }
-
-    /// The Restart timer's period, doubled at every transmission since the counter was initialised.
-    fn period(&self, cx: &Context<'_>) -> Duration {
-        let factor = 1u32
-            .checked_shl(u32::from(self.back_off))
-            .unwrap_or(u32::MAX);
-        cx.config
-            .restart_timer
-            .saturating_mul(factor)
-            .min(cx.config.restart_timer_max.max(cx.config.restart_timer))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Unpredictable numbers from the secret seed: magic numbers, jitter, the first session id.
 
 use core::hash::Hasher;
+use core::time::Duration;
 
 use siphasher::sip::SipHasher24;
 
@@ -42,6 +43,12 @@ impl Random {
                 return id;
             }
         }
+    }
+
+    /// A span shorter than `bound`, in whole milliseconds.
+    pub(crate) fn duration_below(&mut self, bound: Duration) -> Duration {
+        let bound = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(self.below(bound))
     }
 
     /// A number below `bound`; 0 when `bound` is 0.

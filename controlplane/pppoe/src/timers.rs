@@ -16,6 +16,8 @@ pub(crate) enum Timer {
     Ipv6cpRestart,
     /// The peer's credentials are awaited.
     Auth,
+    /// The next CHAP challenge is due, or an answer to one.
+    Challenge,
     /// The network phase must be reached.
     Setup,
     /// The next Echo-Request is due, unless something was heard.
@@ -30,11 +32,12 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// All timers.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::LcpRestart,
         Self::IpcpRestart,
         Self::Ipv6cpRestart,
         Self::Auth,
+        Self::Challenge,
         Self::Setup,
         Self::Echo,
         Self::Session,

@@ -4,6 +4,7 @@
 //! given bytes is read and the cost is bounded by their length. No function here can panic. The access
 //! concentrator and a client can be built on these alike.
 
+pub mod chap;
 pub mod control;
 pub mod frame;
 pub mod ipcp;

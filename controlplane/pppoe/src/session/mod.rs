@@ -1,29 +1,29 @@
 //! One session: the link's phases from PADS to PADT (RFC 1661 section 3.2).
 
+mod authenticate;
 mod ipv6;
 mod network;
 mod receive;
 mod view;
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use bng_wire::MacAddr;
 
+use crate::Time;
+use crate::auth::Authenticator;
 use crate::automaton::{self, State};
 use crate::codec::control;
 use crate::codec::lcp::{DEFAULT_MRU, code};
 use crate::context::{Context, Lower};
 use crate::counters::{Outcome, TerminateCause};
-use crate::events::{AccessLine, AuthVerdict, Event, Grant, NetworkDownReason, SessionRecord};
+use crate::events::{AccessLine, Event, Grant, NetworkDownReason, SessionRecord};
 use crate::ipcp::IpcpOptions;
 use crate::ipv6cp::Ipv6cpOptions;
 use crate::lcp::LcpOptions;
 use crate::limits::TokenBucket;
 use crate::negotiation::{Negotiation, Step};
-use crate::pap::Authenticator;
 use crate::timers::Timer;
-use crate::{AuthError, Time};
 
 use ipv6::SOLICITATION_RATE;
 use network::{Ncp, Open};
@@ -114,7 +114,7 @@ impl Session {
         link_mru: u16,
         cx: &mut Context<'_>,
     ) -> Self {
-        let options = LcpOptions::new(link_mru, cx.config.mru_floor, cx.random);
+        let options = LcpOptions::new(link_mru, cx);
         Self {
             lower,
             line,
@@ -125,7 +125,7 @@ impl Session {
             counted_silent: None,
             phase: Phase::Establish,
             lcp: Negotiation::new(options),
-            auth: Authenticator::new(),
+            auth: Authenticator::new(cx.random.below(256) as u8),
             ipcp: Negotiation::new(IpcpOptions::unset()),
             ipv6cp: Negotiation::new(Ipv6cpOptions::new(cx.random)),
             user_name: Box::default(),
@@ -153,10 +153,10 @@ impl Session {
     ) -> Self {
         let lcp = LcpOptions::agreed(
             record.link_mru,
-            cx.config.mru_floor,
+            record.auth_protocol,
             (record.our_mru, record.peer_mru),
             (record.our_magic, record.peer_magic),
-            cx.random,
+            cx,
         );
         lower.peer_mru = lcp.peer_mru();
         let timers = &mut lower.timers;
@@ -201,7 +201,7 @@ impl Session {
             counted_silent: None,
             phase: Phase::Network,
             lcp: Negotiation::opened(lcp, last_id),
-            auth: Authenticator::accepted(),
+            auth: Authenticator::accepted(record.auth_protocol, last_id),
             ipcp,
             ipv6cp,
             user_name: record.user_name.into(),
@@ -218,6 +218,7 @@ impl Session {
             advertisements: 0,
             solicitations: TokenBucket::full(SOLICITATION_RATE, cx.now),
         };
+        session.resume_challenges(cx);
         if open.ipv6 {
             session.resume_advertising(cx);
         }
@@ -261,31 +262,6 @@ impl Session {
         (cause, event)
     }
 
-    /// AAA's answer.
-    pub(crate) fn verdict(
-        &mut self,
-        attempt: u32,
-        verdict: AuthVerdict,
-        cx: &mut Context<'_>,
-    ) -> Result<(), AuthError> {
-        if self.phase != Phase::Authenticate || !self.auth.awaits_verdict(attempt) {
-            return Err(AuthError::NotAwaited);
-        }
-        match verdict {
-            AuthVerdict::Accept { grant, message } => {
-                self.auth.decide(true, message, &self.lower, cx);
-                self.enter_network(grant, cx);
-            }
-            AuthVerdict::Reject { cause, message } => self.refuse(cause.into(), message, cx),
-        }
-        Ok(())
-    }
-
-    fn refuse(&mut self, cause: TerminateCause, message: Vec<u8>, cx: &mut Context<'_>) {
-        self.auth.decide(false, message, &self.lower, cx);
-        self.terminate(cause, cx);
-    }
-
     /// Ends the session the orderly way, with a Terminate exchange. Without effect when it is already ending.
     pub(crate) fn terminate(&mut self, cause: TerminateCause, cx: &mut Context<'_>) {
         if matches!(self.phase, Phase::Terminate | Phase::Dead) {
@@ -327,6 +303,7 @@ impl Session {
         self.phase = Phase::Terminate;
         for timer in [
             Timer::Auth,
+            Timer::Challenge,
             Timer::Setup,
             Timer::Echo,
             Timer::Session,
@@ -368,13 +345,11 @@ impl Session {
 
     fn lcp_up(&mut self, cx: &mut Context<'_>) {
         cx.counters.count(Outcome::LcpOpened);
-        self.phase = Phase::Authenticate;
-        self.auth.begin();
         self.lower.peer_mru = self.lcp.options.peer_mru();
-        let timers = &mut self.lower.timers;
-        timers.arm(Timer::Auth, cx.now + cx.config.auth_timeout);
-        timers.arm(Timer::Echo, cx.now + cx.config.echo_interval);
+        let first_echo = cx.now + cx.config.echo_interval;
+        self.lower.timers.arm(Timer::Echo, first_echo);
         self.echo_missed = 0;
+        self.begin_authentication(cx);
     }
 
     fn lcp_down(&mut self, cx: &mut Context<'_>) {
@@ -392,7 +367,7 @@ impl Session {
             self.auth.reset();
         }
         self.grant = None;
-        for timer in [Timer::Auth, Timer::Echo, Timer::Session] {
+        for timer in [Timer::Auth, Timer::Challenge, Timer::Echo, Timer::Session] {
             self.lower.timers.disarm(timer);
         }
         if self.phase == Phase::Establish {
@@ -428,6 +403,7 @@ impl Session {
                 Timer::IpcpRestart => self.ncp_timeout(Ncp::Ipcp, cx),
                 Timer::Ipv6cpRestart => self.ncp_timeout(Ncp::Ipv6cp, cx),
                 Timer::Auth => self.terminate(TerminateCause::AuthTimeout, cx),
+                Timer::Challenge => self.challenge_due(cx),
                 Timer::Setup => self.terminate(TerminateCause::SetupTimeout, cx),
                 Timer::Echo => self.echo(cx),
                 Timer::Session => self.terminate(TerminateCause::SessionTimeout, cx),

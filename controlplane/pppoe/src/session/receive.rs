@@ -5,15 +5,14 @@ use bng_wire::pppoe::protocol;
 use super::network::Ncp;
 use super::{Phase, Session};
 use crate::DropReason;
+use crate::auth::Stage;
 use crate::automaton::{self, State};
 use crate::codec::control::{self, ControlPacket, HEADER_LEN};
 use crate::codec::lcp::code;
 use crate::context::Context;
 use crate::counters::{Outcome, TerminateCause};
-use crate::events::{AuthRequest, Event, Password, Proof};
+use crate::events::AuthProtocol;
 use crate::negotiation::REJECT_RATE;
-use crate::pap::Request;
-use crate::timers::Timer;
 
 /// First protocol number of link-layer protocols (LCP, authentication); below are network data and NCPs.
 const FIRST_LINK_PROTOCOL: u16 = 0xc000;
@@ -35,7 +34,8 @@ impl Session {
         }
         let result = match protocol {
             protocol::LCP => self.receive_lcp(payload, cx),
-            protocol::PAP => self.receive_pap(payload, cx),
+            protocol::PAP => self.receive_auth(AuthProtocol::Pap, payload, cx),
+            protocol::CHAP => self.receive_auth(AuthProtocol::ChapMd5, payload, cx),
             protocol::IPCP => self.receive_ncp(Ncp::Ipcp, payload, cx),
             protocol::IPV6CP if self.may_have_ipv6() => self.receive_ncp(Ncp::Ipv6cp, payload, cx),
             protocol::IPV6 if self.may_have_ipv6() => self.receive_ipv6(payload, cx),
@@ -108,7 +108,10 @@ impl Session {
                 let step = self.lcp.event(event, &mut self.lower, cx);
                 self.after_lcp(step, TerminateCause::ProtocolError, cx);
             }
-            protocol::PAP if self.phase == Phase::Authenticate => {
+            // What it refuses is to prove who it is, for the first time or again.
+            _ if number == self.auth.protocol().number()
+                && self.auth.stage() == Stage::Awaiting =>
+            {
                 self.terminate(TerminateCause::AuthRefused, cx);
             }
             _ => {}
@@ -151,37 +154,6 @@ impl Session {
             let reply = control::write(code::ECHO_REPLY, packet.id, &reply);
             self.lower.send(protocol::LCP, &reply, cx);
             cx.counters.count(Outcome::EchoRepliesSent);
-        }
-        Ok(())
-    }
-
-    fn receive_pap(&mut self, payload: &[u8], cx: &mut Context<'_>) -> Result<(), DropReason> {
-        let packet = ControlPacket::parse(payload)?;
-        if self.phase == Phase::Terminate && !self.auth.refused() {
-            return Err(DropReason::SessionEnding);
-        }
-        match self.auth.receive(packet, &self.lower, cx)? {
-            Request::Repeated => {}
-            Request::EmptyPassword(credentials) => {
-                self.user_name = credentials.name.into();
-                self.refuse(TerminateCause::WrongCredentials, alloc::vec![], cx);
-            }
-            Request::Decide(credentials) => {
-                // The peer has done its part; AAA's delay is bounded by the set-up time.
-                self.lower.timers.disarm(Timer::Auth);
-                self.user_name = credentials.name.into();
-                cx.events.push_back(Event::AuthRequest(AuthRequest {
-                    session: self.lower.session,
-                    attempt: self.auth.attempt(),
-                    line: self.line,
-                    user_name: credentials.name.to_vec(),
-                    proof: Proof::Pap(Password::new(credentials.password)),
-                    is_repeated: false,
-                    circuit_id: self.subscriber.circuit_id.to_vec(),
-                    remote_id: self.subscriber.remote_id.to_vec(),
-                    service_name: self.subscriber.service_name.to_vec(),
-                }));
-            }
         }
         Ok(())
     }

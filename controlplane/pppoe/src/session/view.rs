@@ -6,6 +6,7 @@ use bng_wire::VlanStack;
 
 use super::{Phase, Session};
 use crate::Time;
+use crate::auth::Stage;
 use crate::automaton::State;
 use crate::counters::TerminateCause;
 use crate::events::{AccessLine, AuthProtocol, InterfaceIds, Ipv6Grant, SessionRecord, SessionRef};
@@ -34,6 +35,8 @@ pub struct SessionInfo<'a> {
     pub cause: Option<TerminateCause>,
     /// User name as sent; empty before authentication.
     pub user_name: &'a [u8],
+    /// How the peer proves its name, once LCP has agreed on it.
+    pub auth_protocol: Option<AuthProtocol>,
     /// TR-101 Agent-Circuit-Id; empty when unknown.
     pub circuit_id: &'a [u8],
     /// TR-101 Agent-Remote-Id; empty when unknown.
@@ -70,6 +73,8 @@ pub struct SessionInfo<'a> {
     pub last_heard: Option<Time>,
     /// When the session time is used up.
     pub session_deadline: Option<Time>,
+    /// When the next CHAP challenge is due.
+    pub next_challenge: Option<Time>,
 }
 
 impl Session {
@@ -86,6 +91,7 @@ impl Session {
             network_up: self.open.any(),
             cause: self.cause,
             user_name: &self.user_name,
+            auth_protocol: (self.auth.stage() != Stage::Closed).then(|| self.auth.protocol()),
             circuit_id: &self.subscriber.circuit_id,
             remote_id: &self.subscriber.remote_id,
             service_name: &self.subscriber.service_name,
@@ -104,6 +110,7 @@ impl Session {
             up_since: self.open.any().then_some(self.up_since),
             last_heard: self.last_heard,
             session_deadline: self.lower.timers.deadline(Timer::Session),
+            next_challenge: self.lower.timers.deadline(Timer::Challenge),
         }
     }
 
@@ -125,7 +132,7 @@ impl Session {
             our_magic: lcp.our_magic(),
             peer_magic: lcp.peer_magic(),
             user_name: self.user_name.to_vec(),
-            auth_protocol: AuthProtocol::Pap,
+            auth_protocol: self.auth.protocol(),
             circuit_id: self.subscriber.circuit_id.to_vec(),
             remote_id: self.subscriber.remote_id.to_vec(),
             service_name: self.subscriber.service_name.to_vec(),

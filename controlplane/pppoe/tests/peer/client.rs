@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use bng_pppoe::PortId;
 use bng_pppoe::codec::control::{self, ControlPacket, Options, put_option};
 use bng_pppoe::codec::frame::{self, Body, Frame, LinkHeader};
-use bng_pppoe::codec::{TagWriter, ipcp, ipv6cp, lcp, pap, tags::kind};
+use bng_pppoe::codec::{TagWriter, chap, ipcp, ipv6cp, lcp, pap, tags::kind};
+use bng_pppoe::{AuthProtocol, PortId};
 use bng_wire::pppoe::{code, protocol};
 use bng_wire::{MacAddr, VlanStack};
 
@@ -46,7 +46,15 @@ pub(crate) struct Client {
     pub(crate) ipv6cp_acked: (bool, bool),
     /// IPv6 packets received.
     pub(crate) ipv6: Vec<Vec<u8>>,
+    /// What the engine asked it to authenticate by.
+    pub(crate) auth: AuthProtocol,
+    /// The one protocol it knows; others are Nak'd. `None` takes what it is asked.
+    pub(crate) only_auth: Option<AuthProtocol>,
     pub(crate) pap_reply: Option<u8>,
+    pub(crate) chap_reply: Option<u8>,
+    pub(crate) answers_challenges: bool,
+    /// Identifier and value of each challenge.
+    pub(crate) challenges: Vec<(u8, Vec<u8>)>,
     pub(crate) ended: bool,
     pub(crate) seen: Vec<(u16, u8)>,
 }
@@ -81,7 +89,12 @@ impl Client {
             insists_on_id: false,
             ipv6cp_acked: (false, false),
             ipv6: vec![],
+            auth: AuthProtocol::Pap,
+            only_auth: None,
             pap_reply: None,
+            chap_reply: None,
+            answers_challenges: true,
+            challenges: vec![],
             ended: false,
             seen: vec![],
         }
@@ -152,6 +165,21 @@ impl Client {
         self.ppp(protocol::PAP, &pap::write_request(id, credentials))
     }
 
+    /// The response to the latest challenge.
+    pub(crate) fn chap(&self) -> Vec<u8> {
+        let (id, challenge) = self.challenges.last().unwrap();
+        self.chap_with(*id, &chap::md5_response(*id, &self.password, challenge))
+    }
+
+    pub(crate) fn chap_with(&self, id: u8, value: &[u8]) -> Vec<u8> {
+        let value = chap::Value {
+            value,
+            name: &self.name,
+        };
+        let packet = chap::write_value(chap::code::RESPONSE, id, value);
+        self.ppp(protocol::CHAP, &packet)
+    }
+
     pub(crate) fn lcp_options(&self) -> Vec<u8> {
         let mut list = vec![];
         put_option(&mut list, lcp::option::MRU, &self.mru.to_be_bytes());
@@ -209,7 +237,7 @@ impl Client {
     }
 
     fn lcp_opened(&mut self) -> Vec<Vec<u8>> {
-        if self.lcp_acked == (true, true) {
+        if self.lcp_acked == (true, true) && self.auth == AuthProtocol::Pap {
             self.id = self.id.wrapping_add(1);
             vec![self.pap(self.id)]
         } else {
@@ -271,12 +299,30 @@ impl Client {
                             vec![]
                         }
                     }
+                    protocol::CHAP => self.react_chap(packet),
                     protocol::IPCP if self.has_ipv4 => self.react_ipcp(packet),
                     protocol::IPV6CP if self.interface_id.is_some() => self.react_ipv6cp(packet),
                     protocol::IPCP | protocol::IPV6CP => self.protocol_reject(proto, packet),
                     other => panic!("unexpected protocol {other:#06x}"),
                 }
             }
+        }
+    }
+
+    fn react_chap(&mut self, packet: ControlPacket<'_>) -> Vec<Vec<u8>> {
+        if packet.code == chap::code::CHALLENGE {
+            let challenge = chap::parse_value(packet.data).unwrap();
+            self.challenges.push((packet.id, challenge.value.to_vec()));
+            return match self.answers_challenges {
+                true => vec![self.chap()],
+                false => vec![],
+            };
+        }
+        assert_eq!(Some(packet.id), self.challenges.last().map(|it| it.0));
+        let is_first = self.chap_reply.replace(packet.code) != Some(chap::code::SUCCESS);
+        match packet.code == chap::code::SUCCESS && is_first {
+            true => self.network_requests(),
+            false => vec![],
         }
     }
 
@@ -287,6 +333,16 @@ impl Client {
                     // Already acknowledged: only the answer was early.
                     return vec![self.lcp(lcp::code::CONFIGURE_ACK, packet.id, packet.data)];
                 }
+                let options = Options::parse(packet.data).unwrap();
+                let asked = options.find(lcp::option::AUTHENTICATION_PROTOCOL);
+                let asked = AuthProtocol::of_option(asked.unwrap().data).unwrap();
+                if let Some(only) = self.only_auth.filter(|only| *only != asked) {
+                    let mut hint = vec![];
+                    let kind = lcp::option::AUTHENTICATION_PROTOCOL;
+                    put_option(&mut hint, kind, only.option_data());
+                    return vec![self.lcp(lcp::code::CONFIGURE_NAK, packet.id, &hint)];
+                }
+                self.auth = asked;
                 self.lcp_acked.1 = true;
                 let mut out = vec![self.lcp(lcp::code::CONFIGURE_ACK, packet.id, packet.data)];
                 out.extend(self.lcp_opened());

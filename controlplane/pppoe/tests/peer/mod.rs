@@ -8,6 +8,7 @@ pub(crate) use client::Client;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use bng_pppoe::codec::chap;
 use bng_pppoe::codec::control::ControlPacket;
 use bng_pppoe::codec::frame::{self, Body};
 use bng_pppoe::{
@@ -99,6 +100,18 @@ pub(crate) enum Aaa {
     Manual,
 }
 
+/// Whether a peer has proved that it knows `secret`.
+fn is_right(proof: &Proof, secret: &[u8]) -> bool {
+    match proof {
+        Proof::Pap(password) => password.as_bytes() == secret,
+        Proof::ChapMd5 {
+            identifier,
+            challenge,
+            response,
+        } => chap::md5_response(*identifier, secret, challenge) == *response,
+    }
+}
+
 /// The engine, its driver and the clock.
 pub(crate) struct World {
     pub(crate) ac: AccessConcentrator,
@@ -137,7 +150,7 @@ impl World {
                     Event::AuthRequest(request) => {
                         self.auth.push(request.clone());
                         let verdict = match &self.aaa {
-                            Aaa::Users if matches!(&request.proof, Proof::Pap(password) if password.as_bytes() == b"secret") => {
+                            Aaa::Users if is_right(&request.proof, b"secret") => {
                                 Some(AuthVerdict::Accept {
                                     grant: self.grant,
                                     message: vec![],

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bng_pppoe::codec::frame::{self, Body};
-use bng_pppoe::codec::{ControlPacket, lcp, nd, tags::kind};
+use bng_pppoe::codec::{ControlPacket, chap, lcp, nd, tags::kind};
 use bng_pppoe::{
-    AccessConcentrator, AuthVerdict, Event, NetworkDownReason, Phase, PortId, RejectCause,
-    SessionRef, TerminateCause, Time, Transmit,
+    AccessConcentrator, AuthProtocol, AuthVerdict, Event, NetworkDownReason, Phase, PortId,
+    RejectCause, SessionRef, TerminateCause, Time, Transmit,
 };
 use bng_wire::pppoe::{code, protocol};
 use bng_wire::{VlanStack, ethernet};
@@ -71,6 +71,8 @@ pub(crate) fn play(script: &[u8]) -> usize {
     let mut config = config();
     // Small, because every script starts with a new engine.
     config.limits.padi_macs = 16;
+    config.auth_protocols = vec![AuthProtocol::Pap, AuthProtocol::ChapMd5];
+    config.chap_interval = Some(Duration::from_secs(40));
     let mtu = config.ports.iter().map(|p| p.mtu).max().unwrap_or(0);
     let now = Time::from_millis(5_000);
     let mut clients: Vec<_> = (1..=4).map(Client::new).collect();
@@ -105,9 +107,17 @@ impl Storm {
             0 => client.padi(),
             1 => client.padr(),
             2 => client.padt(),
+            3 if is_ipv6 => match &self.asked[who][0] {
+                Some((id, _)) => client.lcp(lcp::code::CONFIGURE_NAK, *id, &[3, 5, 0xc2, 0x23, 5]),
+                None => return,
+            },
             3 => client.lcp_request(),
             4 => match &self.asked[who][0] {
                 Some((id, data)) => client.lcp(lcp::code::CONFIGURE_ACK, *id, data),
+                None => return,
+            },
+            5 if is_ipv6 => match client.challenges.last() {
+                Some(_) => client.chap(),
                 None => return,
             },
             5 => client.pap(script.byte()),
@@ -295,7 +305,8 @@ impl Storm {
                     .lives
                     .get_mut(&request.session)
                     .expect("started before");
-                assert!(!life.down && !life.up && !life.accepted);
+                assert!(!life.down && request.is_repeated == life.accepted);
+                assert!(life.accepted || !life.up);
                 life.asked = Some(request.attempt);
             }
             Event::SessionUp(record) => {
@@ -369,6 +380,12 @@ impl Storm {
                 }
                 let packet = ControlPacket::parse(payload).expect("well-formed");
                 let at = match (proto, packet.code) {
+                    (protocol::CHAP, chap::code::CHALLENGE) => {
+                        let challenge = chap::parse_value(packet.data).expect("well-formed");
+                        let challenges = &mut self.clients[who].challenges;
+                        *challenges = vec![(packet.id, challenge.value.to_vec())];
+                        return;
+                    }
                     (protocol::LCP, lcp::code::CONFIGURE_REQUEST) => 0,
                     (protocol::IPCP, lcp::code::CONFIGURE_REQUEST) => 1,
                     (protocol::IPV6CP, lcp::code::CONFIGURE_REQUEST) => 2,
@@ -402,14 +419,20 @@ impl Storm {
     }
 }
 
-/// A script that dials client `who` up to the network phase, as seed and as prefix.
+/// A script that dials client `who` up to the network phase, as seed and as prefix; clients with odd numbers ask for CHAP.
 pub(crate) fn dial_script(who: u8) -> Vec<u8> {
+    let by_chap = who % 2 == 1;
     let op = |op: u8| 0xf0 | op;
     let mut script = vec![];
-    for step in [0, 1, 4, 3] {
-        script.extend_from_slice(&[op(step), who]);
+    script.extend_from_slice(&[op(0), who, op(1), who]);
+    if by_chap {
+        script.extend_from_slice(&[0xe3, who]);
     }
-    script.extend_from_slice(&[op(5), who, 1]);
+    script.extend_from_slice(&[op(4), who, op(3), who]);
+    match by_chap {
+        true => script.extend_from_slice(&[0xe5, who]),
+        false => script.extend_from_slice(&[op(5), who, 1]),
+    }
     for number in 0..4 {
         script.extend_from_slice(&[op(14), who, number, 10]);
     }

@@ -50,7 +50,7 @@ impl Capture {
             .args(["-i", interface, "-w"])
             .arg(&file);
         let mut process = Process::start(namespace, dir, name, command)?;
-        process.wait_for_log("listening on", 0, Duration::from_secs(20))?;
+        process.wait_for_log("listening on", 0, Duration::from_secs(60))?;
         Ok(Self { process, file })
     }
 
@@ -60,7 +60,7 @@ impl Capture {
     /// When tcpdump fails, or says that frames were lost ([`LabError::Unreadable`]): a capture with holes proves nothing.
     pub fn stop(mut self) -> Result<PathBuf> {
         self.process.signal(Signal::INT)?;
-        self.process.wait(Duration::from_secs(20))?;
+        self.process.wait(Duration::from_secs(60))?;
         let log = self.process.log_tail();
         if log
             .lines()

@@ -9,7 +9,7 @@ use bng_lab::{Daemon, GatewayConfig, Lab, Programs, addresses, cleanup, pppd_sta
 use serde_json::Value;
 
 const LINK: &str = "wan";
-const DIAL_LIMIT: Duration = Duration::from_secs(30);
+const DIAL_LIMIT: Duration = Duration::from_secs(60);
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the demo; with `keep` the lab stays up.

@@ -376,7 +376,7 @@ impl UmlGuest {
                 quoted(user),
                 quoted(password)
             ),
-            Duration::from_secs(20),
+            Duration::from_secs(60),
         )?;
         self.link_event(link, limit)
     }

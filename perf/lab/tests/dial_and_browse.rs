@@ -138,7 +138,7 @@ fn no_checksum_is_bad_on_either_side() {
         .unwrap();
     client
         .sh(
-            &format!("busybox traceroute -n -q 1 -w 2 -m 3 {www}"),
+            &format!("busybox traceroute -n -q 1 -w 20 -m 3 {www}"),
             LIMIT,
         )
         .unwrap();

@@ -32,7 +32,7 @@ fn public() -> GatewayConfig {
 
 /// Three pings of `size` octets from the internet host; exit status and output.
 fn ping(lab: &Lab, subscriber: &str, size: u16) -> (i32, String) {
-    let command = format!("busybox ping -c 3 -i 0.2 -W 2 -s {size} {subscriber}");
+    let command = format!("busybox ping -c 3 -i 0.2 -W 10 -s {size} {subscriber}");
     lab.internet().sh_status(&command).unwrap()
 }
 
@@ -46,7 +46,7 @@ fn the_mss_of_a_connection_is_lowered_to_what_the_session_carries() {
     client
         .sh("ip route replace default dev ppp0 advmss 1460", LIMIT)
         .unwrap();
-    let get = format!("curl -sS --max-time 20 http://{www}/bytes/200000 | wc -c");
+    let get = format!("curl -sS --max-time 50 http://{www}/bytes/200000 | wc -c");
     assert_eq!(client.sh(&get, LIMIT).unwrap().trim(), "200000");
     let mss = |file, flags: &str| {
         let filter = format!("tcp.flags.syn == 1 && {flags}");
@@ -123,7 +123,7 @@ fn a_client_with_rfc_4638_sends_and_gets_whole_ethernet_packets() {
     let client = lab.client().unwrap();
     let text = client
         .sh(
-            &format!("busybox ping -c 3 -i 0.2 -W 2 -s 1472 {www}"),
+            &format!("busybox ping -c 3 -i 0.2 -W 30 -s 1472 {www}"),
             LIMIT,
         )
         .unwrap();
@@ -141,7 +141,7 @@ fn traceroute_shows_the_gateway_from_both_sides() {
     let client = lab.client().unwrap();
     let hops = client
         .sh(
-            &format!("busybox traceroute -n -q 1 -w 2 -m 3 {www}"),
+            &format!("busybox traceroute -n -q 1 -w 20 -m 3 {www}"),
             LIMIT,
         )
         .unwrap();
@@ -155,7 +155,7 @@ fn traceroute_shows_the_gateway_from_both_sides() {
     };
     assert_eq!(hop(&hops, 1).as_deref(), Some("203.0.113.129"), "{hops}");
     assert_eq!(hop(&hops, 2), Some(www.to_string()), "{hops}");
-    let command = format!("busybox traceroute -n -q 1 -w 2 -m 3 {subscriber}");
+    let command = format!("busybox traceroute -n -q 1 -w 20 -m 3 {subscriber}");
     let (_, hops) = lab.internet().sh_status(&command).unwrap();
     assert_eq!(
         hop(&hops, 1),

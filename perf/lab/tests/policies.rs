@@ -5,8 +5,10 @@ mod running_gateway;
 
 use std::time::Duration;
 
-use bng_lab::{GatewayConfig, Lab, User, addresses, www};
-use running_gateway::{LIMIT, PASSWORD, USER, dropped, policy_of, start, wait_for_sessions};
+use bng_lab::{GatewayConfig, Lab, User, addresses, wait_until, www};
+use running_gateway::{
+    LIMIT, PASSWORD, USER, dropped, policy_of, start, wait_for_drops, wait_for_sessions,
+};
 use serde_json::json;
 
 const LINK: &str = "wan";
@@ -58,7 +60,7 @@ fn a_rate_holds_and_a_live_change_takes_effect_without_a_drop_of_the_session() {
     let (mut lab, id) = dialled("slow");
     let slow = download_kbps(&mut lab, 3_000_000);
     // 8,000 kbit/s of IP packets and the burst carry at most that much payload; how much of it TCP uses is TCP's affair.
-    assert!((1_000.0..8_700.0).contains(&slow), "{slow} kbit/s");
+    assert!((500.0..8_700.0).contains(&slow), "{slow} kbit/s");
     assert!(dropped(&lab, "policer_downstream") > 0.0);
 
     lab.api()
@@ -87,7 +89,7 @@ fn a_filter_stops_what_it_names_and_nothing_else() {
     let www = addresses::WWW;
     let client = lab.client().unwrap();
     let page = client
-        .sh(&format!("curl -sS --max-time 20 http://{www}/"), LIMIT)
+        .sh(&format!("curl -sS --max-time 50 http://{www}/"), LIMIT)
         .unwrap();
     assert!(page.contains(www::TITLE), "{page}");
     let mail = format!("curl -sS --connect-timeout 2 telnet://{www}:25");
@@ -98,7 +100,7 @@ fn a_filter_stops_what_it_names_and_nothing_else() {
         .unwrap();
     assert!(text.contains("100% packet loss"), "{text}");
     assert!(dropped(&lab, "filter_upstream") >= 1.0);
-    assert_eq!(dropped(&lab, "filter_downstream"), 2.0);
+    wait_for_drops(&lab, "filter_downstream", 2.0);
 
     // Without the filter the server's kernel refuses the connection, which is an answer.
     lab.api()
@@ -108,9 +110,10 @@ fn a_filter_stops_what_it_names_and_nothing_else() {
         )
         .unwrap();
     let client = lab.client().unwrap();
-    assert_eq!(client.sh_status(&mail, LIMIT).unwrap().0, 7);
+    let patient = mail.replace("timeout 2", "timeout 50");
+    assert_eq!(client.sh_status(&patient, LIMIT).unwrap().0, 7);
     let text = client
-        .sh(&format!("busybox ping -c 2 -W 1 {www}"), LIMIT)
+        .sh(&format!("busybox ping -c 2 -W 30 {www}"), LIMIT)
         .unwrap();
     assert!(text.contains(" 0% packet loss"), "{text}");
     lab.api().wait_until_conserved().unwrap();
@@ -130,12 +133,12 @@ fn spoofed_packets_and_packets_to_the_gateway_itself_end_in_their_counters() {
             LIMIT,
         )
         .unwrap();
-    assert_eq!(dropped(&lab, "source_spoofed"), 3.0);
+    wait_for_drops(&lab, "source_spoofed", 3.0);
 
     let client = lab.client().unwrap();
     // Its address on the session answers a ping, and nothing else; its address on the core port does not even that.
     let text = client
-        .sh("busybox ping -c 1 -W 1 100.64.0.1", LIMIT)
+        .sh("busybox ping -c 1 -W 30 100.64.0.1", LIMIT)
         .unwrap();
     assert!(text.contains(" 0% packet loss"), "{text}");
     for address in ["100.64.0.1".to_owned(), addresses::GATEWAY_CORE.to_string()] {
@@ -143,7 +146,8 @@ fn spoofed_packets_and_packets_to_the_gateway_itself_end_in_their_counters() {
         let get = format!("curl -sS --connect-timeout 2 http://{address}:8080/metrics");
         let (status, text) = lab.client().unwrap().sh_status(&get, LIMIT).unwrap();
         assert_eq!(status, 28, "{address}: {text}");
-        assert!(dropped(&lab, "destination_gateway") > before, "{address}");
+        let now = || Ok(dropped(&lab, "destination_gateway"));
+        wait_until(&address, LIMIT, now, |now| *now > before).unwrap();
     }
     lab.api().wait_until_conserved().unwrap();
 }

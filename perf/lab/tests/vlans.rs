@@ -45,7 +45,7 @@ fn clients_get_what_their_vlan_range_says_and_others_get_no_answer() {
     ] {
         client.sh(command, LIMIT).unwrap();
     }
-    let get = format!("curl -sS --max-time 20 http://{}/", addresses::WWW);
+    let get = format!("curl -sS --max-time 50 http://{}/", addresses::WWW);
     for (interface, policy) in [
         ("vec0", "default"),
         ("vec0.100", "slow"),
@@ -108,7 +108,7 @@ fn a_client_behind_a_provider_bridge_is_answered_with_its_tags() {
     client
         .dial_over("c7", "wan", USER, PASSWORD, "", LIMIT)
         .unwrap();
-    let get = format!("curl -sS --max-time 20 http://{}/", addresses::WWW);
+    let get = format!("curl -sS --max-time 50 http://{}/", addresses::WWW);
     let page = client.sh(&get, LIMIT).unwrap();
     assert!(page.contains(www::TITLE), "{page}");
     let id = wait_for_sessions(&lab, 1).into_keys().next().unwrap();

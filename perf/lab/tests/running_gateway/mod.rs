@@ -8,7 +8,8 @@ use std::time::Duration;
 use bng_lab::{Daemon, GatewayConfig, Lab, Metrics, Programs, wait_until};
 use serde::Deserialize;
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+/// For whatever comes at once on a machine with time to spare; others may be busy on this one.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) const USER: &str = "alice";
 pub(crate) const PASSWORD: &str = "wonderland";
 
@@ -82,6 +83,16 @@ pub(crate) fn coalesced(lab: &Lab, counter: &str) -> u64 {
 pub(crate) fn dropped(lab: &Lab, reason: &str) -> f64 {
     let metrics = lab.api().metrics().unwrap();
     metrics.sum("bng_drops_total", &[("reason", reason)])
+}
+
+/// Waits until exactly `count` frames are dropped for `reason`: a worker may still have them in its queue.
+pub(crate) fn wait_for_drops(lab: &Lab, reason: &str, count: f64) {
+    let ask = || {
+        let metrics = lab.api().metrics()?;
+        Ok(metrics.sum("bng_drops_total", &[("reason", reason)]))
+    };
+    let seen = wait_until(reason, LIMIT, ask, |seen| *seen >= count).unwrap();
+    assert_eq!(seen, count, "{reason}");
 }
 
 /// Frames the PPPoE engine dropped since `before`, by reason.

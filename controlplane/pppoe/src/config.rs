@@ -289,6 +289,22 @@ pub enum ConfigError {
     /// No authentication protocol is offered, or one twice.
     #[error("authentication protocols must be one or more, each once")]
     AuthProtocols,
+    /// A running engine cannot take on a port.
+    #[error("access port {0} is new, which needs a restart")]
+    PortAdded(PortId),
+    /// A running engine cannot lose a port.
+    #[error("access port {0} is gone, which needs a restart")]
+    PortRemoved(PortId),
+    /// A running engine cannot change a port's MTU.
+    #[error("access port {port} has MTU {to} in place of {from}, which needs a restart")]
+    PortMtuChanged {
+        /// The port.
+        port: PortId,
+        /// MTU it runs with.
+        from: u16,
+        /// MTU asked for.
+        to: u16,
+    },
     /// AC-Name longer than a tag of it may be.
     #[error("AC-Name of {0} bytes, more than 255")]
     AcName(usize),
@@ -396,9 +412,12 @@ impl Config {
         {
             return Err(ConfigError::AuthProtocols);
         }
+        let locks = self.lockout.failures != 0;
         let no_chap_interval = self.chap_interval.is_some_and(|it| it.as_millis() == 0);
         let zero = [
             ("chap_interval", no_chap_interval),
+            ("lockout.first", locks && self.lockout.first.is_zero()),
+            ("lockout.longest", locks && self.lockout.longest.is_zero()),
             ("sessions_per_mac", self.limits.sessions_per_mac == 0),
             (
                 "sessions_per_circuit",

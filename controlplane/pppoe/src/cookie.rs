@@ -32,6 +32,10 @@ impl CookieJar {
         Self { key, lifetime }
     }
 
+    pub(crate) const fn set_lifetime(&mut self, lifetime: Duration) {
+        self.lifetime = lifetime;
+    }
+
     fn tag(&self, issued: Time, line: &AccessLine) -> [u8; 16] {
         keyed_digest(
             &self.key,

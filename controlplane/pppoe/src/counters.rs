@@ -144,6 +144,8 @@ counters! {
         PadiMacRate = "padi_mac_rate", "PADI above the rate of one MAC address.";
         PadiServiceName = "padi_service_name", "PADI for a Service-Name we do not offer.";
         PadiBusy = "padi_busy", "PADI while a session limit is reached.";
+        PadiLockedOut = "padi_locked_out", "PADI of a client that kept failing.";
+        PadrLockedOut = "padr_locked_out", "PADR with a valid AC-Cookie of a client that kept failing.";
         ReplyTooLarge = "reply_too_large", "Discovery request whose reply would exceed the MTU.";
         CookieMissing = "cookie_missing", "PADR without AC-Cookie.";
         CookieForged = "cookie_forged", "PADR whose AC-Cookie is not ours for this port, VLANs and MAC.";

@@ -116,7 +116,7 @@ impl AccessConcentrator {
         // Checked in every request, so that a malformed tag is malformed everywhere.
         let ids = tags.access_line_ids()?;
         match packet {
-            code::PADI => self.padi(&request),
+            code::PADI => self.padi(&request, ids.circuit_id),
             code::PADR => {
                 let subscriber = Subscriber {
                     circuit_id: ids.circuit_id.into(),
@@ -140,7 +140,7 @@ impl AccessConcentrator {
         )
     }
 
-    fn padi(&mut self, request: &Request<'_>) -> Result<(), DropReason> {
+    fn padi(&mut self, request: &Request<'_>, circuit_id: &[u8]) -> Result<(), DropReason> {
         self.counters.count(Outcome::Padi);
         let limits = &self.config.limits;
         let line = request.line;
@@ -157,6 +157,9 @@ impl AccessConcentrator {
         }
         if !port.padi.take(limits.padi_per_port, self.now) {
             return Err(DropReason::PadiPortRate);
+        }
+        if self.failures.is_locked(self.now, line, circuit_id) {
+            return Err(DropReason::PadiLockedOut);
         }
         let service_name = request.service_name();
         let (services, sessions_per_mac) = self.terms(request);
@@ -220,6 +223,10 @@ impl AccessConcentrator {
             return Ok(());
         }
 
+        let circuit_id = &subscriber.circuit_id;
+        if self.failures.is_locked(self.now, line, circuit_id) {
+            return Err(DropReason::PadrLockedOut);
+        }
         if let Err(refusal) = self.admit(request, &subscriber) {
             return self.refuse(request, refusal);
         }

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use bng_wire::{MacAddr, VlanStack};
 use thiserror::Error;
@@ -15,6 +16,7 @@ use crate::cookie::{CookieJar, keyed_digest};
 use crate::counters::{Counters, Outcome, TerminateCause};
 use crate::events::{AccessLine, AuthVerdict, Event, SessionRecord, SessionRef, Transmit};
 use crate::limits::{BucketTable, TokenBucket};
+use crate::lockout::{Failures, LockedOut, LockoutKey};
 use crate::negotiation::REJECT_RATE;
 use crate::random::Random;
 use crate::session::{Session, SessionInfo};
@@ -83,6 +85,7 @@ pub struct AccessConcentrator {
     pub(crate) table: SessionTable,
     pub(crate) cookies: CookieJar,
     pub(crate) padi_macs: BucketTable,
+    pub(crate) failures: Failures,
     pub(crate) counters: Counters,
     pub(crate) events: VecDeque<Event>,
     pub(crate) transmits: VecDeque<Transmit>,
@@ -128,6 +131,7 @@ impl AccessConcentrator {
             table: SessionTable::default(),
             cookies: CookieJar::new(derive(b"cookie"), config.cookie_lifetime),
             padi_macs: BucketTable::new(config.limits.padi_macs, config.limits.padi_per_mac),
+            failures: Failures::new(derive(b"lockout")),
             counters: Counters::default(),
             events: VecDeque::new(),
             transmits: VecDeque::new(),
@@ -276,6 +280,38 @@ impl AccessConcentrator {
         self.slot(session)
             .and_then(|slot| self.visit(slot, |session, cx| session.reauthenticate(cx)))
             .unwrap_or(false)
+    }
+
+    /// Changes when a session with a granted network ends: `None` leaves a time as it is, `Some(None)` takes it away. The
+    /// session time counts from when the network came up, the idle time from the last traffic; one that is over already
+    /// ends the session at the next [`handle_timeout`](Self::handle_timeout). The session's record changes with it.
+    /// Returns `false` when the session is gone or nothing is granted to it.
+    pub fn set_timeouts(
+        &mut self,
+        now: Time,
+        session: SessionRef,
+        session_timeout: Option<Option<Duration>>,
+        idle_timeout: Option<Option<Duration>>,
+    ) -> bool {
+        self.advance(now);
+        self.slot(session)
+            .and_then(|slot| {
+                self.visit(slot, |session, cx| {
+                    session.set_timeouts(session_timeout, idle_timeout, cx)
+                })
+            })
+            .unwrap_or(false)
+    }
+
+    /// Clients that are kept out now, in no particular order. What comes from them is dropped and counted
+    /// (`padi_locked_out`, `padr_locked_out`).
+    pub fn locked_out(&self, now: Time) -> impl Iterator<Item = LockedOut> {
+        self.failures.locked_out(now)
+    }
+
+    /// Lets a client in again and forgets its failures. Returns `false` when it had none.
+    pub fn unlock(&mut self, client: &LockoutKey) -> bool {
+        self.failures.forget(client)
     }
 
     /// An access port has another MAC address from now on. Sessions whose network is up go on under it; the others, whose
@@ -427,7 +463,7 @@ impl AccessConcentrator {
         &self.config
     }
 
-    fn advance(&mut self, now: Time) {
+    pub(crate) fn advance(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
 
@@ -482,7 +518,12 @@ impl AccessConcentrator {
             random: &mut self.random,
             digest_key: &self.digest_key,
         };
+        let was_up = session.was_up();
         let result = act(session, &mut cx);
+        if !was_up && session.was_up() {
+            self.failures
+                .came_up(session.line, &session.subscriber.circuit_id);
+        }
         self.settle(slot);
         Some(result)
     }
@@ -499,6 +540,12 @@ impl AccessConcentrator {
             port.ids.withdraw(session.session_id);
         }
         let (cause, event) = dead.down_event();
+        if !dead.was_up() {
+            let rules = self.config.lockout;
+            let circuit_id = &dead.subscriber.circuit_id;
+            self.failures
+                .ended(self.now, rules, dead.line, circuit_id, cause);
+        }
         self.counters.count_end(cause);
         self.events.push_back(event);
     }

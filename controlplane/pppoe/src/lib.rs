@@ -29,8 +29,10 @@ mod ipcp;
 mod ipv6cp;
 mod lcp;
 mod limits;
+mod lockout;
 mod negotiation;
 mod random;
+mod reconfigure;
 mod session;
 mod session_ids;
 mod table;
@@ -46,5 +48,7 @@ pub use events::{
     AccessLine, AuthProtocol, AuthRequest, AuthVerdict, Event, Grant, InterfaceIds, Ipv6Grant,
     NetworkDownReason, Password, Proof, RejectCause, SessionRecord, SessionRef, Transmit,
 };
+pub use lockout::{LockedOut, LockoutKey};
+pub use reconfigure::Reconfigured;
 pub use session::{Phase, SessionInfo};
 pub use time::Time;

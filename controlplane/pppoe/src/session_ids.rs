@@ -48,6 +48,11 @@ impl SessionIds {
         }
     }
 
+    /// How long ids released from now on rest.
+    pub(crate) const fn set_quarantine(&mut self, quarantine: Duration) {
+        self.quarantine = quarantine;
+    }
+
     fn fresh(&mut self) -> Option<u16> {
         while self.fresh_left > 0 {
             let id = self.fresh_next;

@@ -47,6 +47,12 @@ impl SessionTable {
         slot
     }
 
+    /// Slots there are, free ones included.
+    pub(crate) fn slots(&self) -> u32 {
+        // Bounded as `next_slot` says.
+        self.slots.len() as u32
+    }
+
     pub(crate) fn get(&self, slot: u32) -> Option<&Session> {
         self.slots.get(slot as usize)?.as_deref()
     }

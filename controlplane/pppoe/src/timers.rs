@@ -61,6 +61,10 @@ impl Timers {
         self.deadlines[timer as usize] = None;
     }
 
+    pub(crate) fn set(&mut self, timer: Timer, deadline: Option<Time>) {
+        self.deadlines[timer as usize] = deadline;
+    }
+
     pub(crate) fn deadline(&self, timer: Timer) -> Option<Time> {
         self.deadlines[timer as usize]
     }

@@ -136,7 +136,15 @@ impl Session {
         }
     }
 
-    /// The challenge timer of an adopted session: all are adopted at once.
+    /// The time between challenges was changed.
+    pub(crate) fn chap_interval_changed(&mut self, cx: &mut Context<'_>) {
+        if self.phase == Phase::Network && self.auth.stage() == Stage::Accepted {
+            self.lower.timers.disarm(Timer::Challenge);
+            self.resume_challenges(cx);
+        }
+    }
+
+    /// The challenge timer of a session among many that begin to be challenged at one time.
     pub(super) fn resume_challenges(&mut self, cx: &mut Context<'_>) {
         if let Some(interval) = cx.config.chap_interval
             && self.auth.protocol() == AuthProtocol::ChapMd5
@@ -155,8 +163,6 @@ impl Session {
                 self.auth.send_challenge(&mut self.lower, cx);
             }
             Stage::Pending => self.stay_undecided(cx),
-            // The interval may have been taken out of the configuration meanwhile.
-            Stage::Accepted if cx.config.chap_interval.is_none() => {}
             Stage::Accepted => {
                 self.reauthenticate(cx);
             }

@@ -7,6 +7,7 @@ mod receive;
 mod view;
 
 use alloc::boxed::Box;
+use core::time::Duration;
 
 use bng_wire::MacAddr;
 
@@ -240,6 +241,11 @@ impl Session {
         self.phase
     }
 
+    /// Whether the network was up at any time in the session's life.
+    pub(crate) const fn was_up(&self) -> bool {
+        self.was_up
+    }
+
     /// Whether the session counts against the half-open limit.
     pub(crate) const fn is_half_open(&self) -> bool {
         !self.open.any() && !matches!(self.phase, Phase::Terminate | Phase::Dead)
@@ -432,6 +438,40 @@ impl Session {
         cx.counters.count(Outcome::EchoRequestsSent);
         self.echo_missed = self.echo_missed.saturating_add(1);
         self.lower.timers.arm(Timer::Echo, cx.now + interval);
+    }
+
+    /// The echo interval was changed. Echoes that would be due later than with the new one are spread over it.
+    pub(crate) fn echo_interval_changed(&mut self, cx: &mut Context<'_>) {
+        let next = cx.now + cx.random.duration_below(cx.config.echo_interval);
+        let timers = &mut self.lower.timers;
+        if timers.deadline(Timer::Echo).is_some_and(|due| due > next) {
+            timers.arm(Timer::Echo, next);
+        }
+    }
+
+    /// See [`AccessConcentrator::set_timeouts`](crate::AccessConcentrator::set_timeouts).
+    pub(crate) fn set_timeouts(
+        &mut self,
+        session_timeout: Option<Option<Duration>>,
+        idle_timeout: Option<Option<Duration>>,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let is_up = self.open.any();
+        let Some(grant) = self.grant.as_mut().filter(|_| self.phase == Phase::Network) else {
+            return false;
+        };
+        let timers = &mut self.lower.timers;
+        if let Some(timeout) = session_timeout {
+            grant.session_timeout = timeout;
+            let since = if is_up { self.up_since } else { cx.now };
+            timers.set(Timer::Session, timeout.map(|timeout| since + timeout));
+        }
+        if let Some(timeout) = idle_timeout {
+            grant.idle_timeout = timeout;
+            let deadline = timeout.map(|timeout| self.last_traffic + timeout);
+            timers.set(Timer::Idle, deadline.filter(|_| is_up));
+        }
+        true
     }
 
     fn idle(&mut self, cx: &mut Context<'_>) {

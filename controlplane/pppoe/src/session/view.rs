@@ -73,6 +73,8 @@ pub struct SessionInfo<'a> {
     pub last_heard: Option<Time>,
     /// When the session time is used up.
     pub session_deadline: Option<Time>,
+    /// When the idle time is used up, unless there is traffic before.
+    pub idle_deadline: Option<Time>,
     /// When the next CHAP challenge is due.
     pub next_challenge: Option<Time>,
 }
@@ -110,6 +112,10 @@ impl Session {
             up_since: self.open.any().then_some(self.up_since),
             last_heard: self.last_heard,
             session_deadline: self.lower.timers.deadline(Timer::Session),
+            idle_deadline: self
+                .grant
+                .filter(|_| self.open.any())
+                .and_then(|grant| Some(self.last_traffic + grant.idle_timeout?)),
             next_challenge: self.lower.timers.deadline(Timer::Challenge),
         }
     }

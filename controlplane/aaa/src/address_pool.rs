@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -120,6 +121,14 @@ impl AddressPools {
     /// [`LeaseError::NotInPool`] or [`LeaseError::NotInUse`]; nothing changes then.
     pub fn release(&mut self, address: Ipv4Addr) -> Result<(), LeaseError> {
         self.owner(address)?.1.release(address)
+    }
+
+    /// Whom an address was given to that is in use.
+    #[must_use]
+    pub fn holder(&self, address: Ipv4Addr) -> Option<Arc<[u8]>> {
+        let mut pools = self.pools.iter();
+        let (pool, slot) = pools.find_map(|it| Some((it, *it.slots.get(&address)?)))?;
+        pool.occupancy.holder(slot).cloned()
     }
 
     /// The pools in order, for their names and counts.

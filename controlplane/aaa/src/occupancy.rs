@@ -67,6 +67,12 @@ impl Occupancy {
         true
     }
 
+    /// Who has this slot; `None` when it is free.
+    pub(crate) fn holder(&self, slot: u32) -> Option<&Arc<[u8]>> {
+        let last = self.subscribers.get(slot as usize)?.as_ref();
+        last.filter(|_| !self.free.contains(slot))
+    }
+
     /// How many subscribers are remembered.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {

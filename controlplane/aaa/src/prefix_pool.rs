@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::Ipv6Addr;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -188,6 +189,18 @@ impl PrefixPool {
         })
     }
 
+    /// Whether this is one of the prefixes the pool hands out.
+    #[must_use]
+    pub fn hands_out(&self, prefix: Prefix) -> bool {
+        self.find(prefix).is_some()
+    }
+
+    /// Whom a prefix was given to that is in use.
+    #[must_use]
+    pub fn holder(&self, prefix: Prefix) -> Option<Arc<[u8]>> {
+        self.occupancy.holder(self.find(prefix)?).cloned()
+    }
+
     fn prefix(&self, slot: u32) -> Option<Prefix> {
         let run = (self.runs.iter()).find(|run| slot.wrapping_sub(run.base) < run.count)?;
         let high = run.first + (u64::from(slot - run.base) << (64 - self.length));
@@ -198,6 +211,13 @@ impl PrefixPool {
     }
 
     fn slot(&self, prefix: Prefix) -> Result<u32, PrefixError> {
+        self.find(prefix).ok_or_else(|| PrefixError::NotInPool {
+            prefix,
+            pool: self.name.clone(),
+        })
+    }
+
+    fn find(&self, prefix: Prefix) -> Option<u32> {
         let high = prefix.high();
         let step = 64 - self.length;
         let is_whole = prefix.length == self.length
@@ -207,13 +227,7 @@ impl PrefixPool {
             let at = high.checked_sub(run.first)? >> step;
             (at < u64::from(run.count)).then(|| run.base + at as u32)
         };
-        is_whole
-            .then(|| self.runs.iter().find_map(slot))
-            .flatten()
-            .ok_or_else(|| PrefixError::NotInPool {
-                prefix,
-                pool: self.name.clone(),
-            })
+        is_whole.then(|| self.runs.iter().find_map(slot)).flatten()
     }
 }
 
@@ -292,7 +306,10 @@ mod tests {
             assert_eq!(pool.release(bad), Err(unknown));
         }
         assert!(pool.release(prefix("2001:db8:1000:100::/56")).is_err());
+        assert!(pool.hands_out(good) && !pool.hands_out(prefix("2001:db8:1000:f00::/57")));
+        assert_eq!(pool.holder(good).as_deref(), Some(&b"alice"[..]));
         assert_eq!(pool.release(good), Ok(()));
+        assert_eq!(pool.holder(good), None);
         assert_eq!(pool.used(), 0);
     }
 

@@ -12,15 +12,15 @@ use bng_shm::{
     Publisher, RangeKind, Reader, Record, Session, SessionState, SlotIndex,
 };
 
+use crate::causes::EndCause;
 use crate::driver::Driver;
 use crate::grants::KeepError;
 use crate::publish::{self, Clock};
+use crate::said;
 use crate::sessions::{End, Live};
 use crate::settings::Settings;
 use crate::tally::Count;
 
-/// Cause of an end, as in the history.
-const NOT_ADOPTED: &str = "not_adopted";
 /// How long workers may take to let go of the filters of an earlier run.
 const LET_GO_LIMIT: Duration = Duration::from_secs(1);
 
@@ -215,22 +215,26 @@ fn take_over(
     }
     let held = publish::held(session, Some(record));
     let holding = (driver.grants).keep(record.user(), &held)?;
-    let pool = driver.settings.pools.get(holding.lease.pool);
-    let dns6 = pool.map_or([None; 2], |pool| pool.dns6);
-    let engine_record = publish::engine_record(slot, session, record, &held, dns6, max_mru, clock);
+    let mut kept = said::read(record);
+    if kept.said.dns6 == [None; 2] {
+        let pool = driver.settings.pools.get(holding.lease.pool);
+        kept.said.dns6 = pool.map_or([None; 2], |pool| pool.dns6);
+    }
+    let engine_record = publish::engine_record(slot, session, record, &held, &kept, max_mru, clock);
     if let Err(error) = (driver.engine).adopt(clock.time(), engine_record.clone()) {
         driver.grants.give_back(&holding, clock.since_start());
         return Err(error.into());
     }
     let live = Live {
         holding: Some(holding),
-        record: Some(Box::new(engine_record)),
+        record: Some(publish::nameless(Box::new(engine_record))),
         ..publish::surveyed(slot, session, Some(record), SessionState::Forwarding)
     };
     // The same words as before, unless the earlier run died before it wrote them.
     driver.lead_to_open(&live);
     let reference = live.session;
     driver.sessions.insert(live);
+    driver.sessions.admit(reference);
     adopt_policy(driver, reference, session, record);
     Ok(())
 }
@@ -333,8 +337,7 @@ fn end(
         "session of an earlier run is ended"
     );
     let (reference, mac, vlans) = (live.session, live.line.mac, live.vlans);
-    let was_up = session.state == SessionState::Forwarding;
-    insert_to_free(driver, live, session, record, was_up, clock);
+    insert_to_free(driver, live, session, record, None, clock);
     driver.engine.expel(clock.time(), reference, mac, vlans);
 }
 
@@ -348,7 +351,8 @@ fn finish(
 ) {
     let live = publish::surveyed(slot, session, record, session.state);
     let (reference, mac, vlans) = (live.session, live.line.mac, live.vlans);
-    insert_to_free(driver, live, session, record, false, clock);
+    let cause = record.and_then(|record| said::read(record).end);
+    insert_to_free(driver, live, session, record, cause, clock);
     // Its PADT may not have gone out any more; one more does no harm, and the id has to rest.
     driver.engine.expel(clock.time(), reference, mac, vlans);
 }
@@ -358,15 +362,19 @@ fn insert_to_free(
     live: Live,
     session: &Session,
     record: Option<&Record>,
-    was_up: bool,
+    cause: Option<EndCause>,
     clock: Clock,
 ) {
-    let slot = live.slot();
+    let (slot, reference) = (live.slot(), live.session);
     let held = publish::held(session, record);
     let holding = (driver.grants).keep_to_the_end(&live.user, &held);
+    let was_up = live.opened_unix_ms != 0;
     driver.sessions.insert(Live { holding, ..live });
+    if holding.is_some() {
+        driver.sessions.admit(reference);
+    }
     let end = End {
-        cause: NOT_ADOPTED,
+        cause: cause.unwrap_or(EndCause::NotAdopted),
         was_up,
         release: false,
     };

@@ -85,7 +85,7 @@ fn matches(filter: &SessionFilter, live: &Live) -> bool {
         access_port,
         state,
     } = filter;
-    (user.as_ref()).is_none_or(|user| user.as_bytes() == live.user)
+    (user.as_ref()).is_none_or(|user| user.as_bytes() == &*live.user)
         && ip.is_none_or(|ip| live.has_address(ip))
         && mac.is_none_or(|mac| live.line.mac == mac)
         && access_port.is_none_or(|port| live.session.port.0 == port)

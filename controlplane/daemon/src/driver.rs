@@ -180,6 +180,8 @@ impl Driver {
                 self.publisher.heartbeat();
                 self.load.sample(&self.publisher, self.workers());
                 self.note_traffic(clock);
+                self.unpark_impatient(clock);
+                self.settle(clock, None);
             }
             if !more {
                 self.sleep(clock);
@@ -342,22 +344,34 @@ impl Driver {
         let free = self
             .withdrawals
             .passed(&mut self.publisher, &self.injector, clock.monotonic_ms);
+        if free.is_empty() {
+            return;
+        }
         for slot in free {
             self.free_slot(slot, clock);
         }
+        // Subscribers that have waited for a slot are told.
+        self.settle(clock, None);
     }
 
-    /// Tells the engine which clients the dataplane has heard of: their traffic is a sign of life.
+    /// Tells the engine which clients the dataplane has heard of: their traffic is a sign of life. Ends the sessions whose
+    /// octets are used up.
     fn note_traffic(&mut self, clock: Clock) {
         for live in self.sessions.iter_mut() {
             if live.end.is_some() {
                 continue;
             }
-            let stats = self.publisher.session_stats(live.slot());
-            let seen = stats.map_or(0, |stats| stats.last_up_ms);
-            if seen > live.noted_ms {
-                live.noted_ms = seen;
+            let Some(stats) = self.publisher.session_stats(live.slot()) else {
+                continue;
+            };
+            if stats.last_up_ms > live.noted_ms {
+                live.noted_ms = stats.last_up_ms;
                 self.engine.note_traffic(clock.time(), live.session);
+            }
+            let octets = stats.up_bytes.saturating_add(stats.down_bytes);
+            if live.quota_octets != 0 && octets >= live.quota_octets {
+                let cause = bng_pppoe::TerminateCause::Quota;
+                self.engine.terminate(clock.time(), live.session, cause);
             }
         }
     }

@@ -29,10 +29,9 @@ impl Driver {
     /// The one live session that is meant.
     pub(crate) fn selected(&self, selector: &Selector) -> Result<&Live, Refusal> {
         let mut found = self.sessions.iter().filter(|live| {
-            let id = live.record.as_ref().map_or(0, |it| it.grant.accounting_id);
             live.end.is_none()
                 && selector.fits(
-                    id,
+                    live.accounting_id,
                     &live.user,
                     live.framed_ip(),
                     &line(&self.settings, live),

@@ -1,12 +1,13 @@
 //! What an accepted subscriber is given, and what comes back when its session is over.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bng_aaa::{
     AddressPools, AuthRequest, Authenticator, BlockError, BlocksExhausted, Credentials, Lease,
     LeaseError, PoolExhausted, PortBlock, PortBlocks, Prefix, PrefixError, PrefixPool,
-    PrefixesExhausted, RequestId, Verdict,
+    PrefixesExhausted, Profile, RequestId, Verdict,
 };
 use bng_pppoe::{Grant, Ipv6Grant, Proof};
 
@@ -60,6 +61,17 @@ pub struct Holding {
 }
 
 impl Holding {
+    /// Whether it holds the address or a prefix that AAA gives by name.
+    #[must_use]
+    pub fn includes(&self, profile: &Profile) -> bool {
+        let prefixes = self.prefixes;
+        profile.framed_ip == Some(self.lease.address)
+            || prefixes.is_some_and(|held| {
+                profile.framed_ipv6_prefix == Some(held.on_link)
+                    || held.delegated.is_some() && profile.delegated_ipv6_prefix == held.delegated
+            })
+    }
+
     /// The block as the shared memory keeps it.
     #[must_use]
     pub fn published_block(&self) -> Option<bng_shm::PortBlock> {
@@ -73,6 +85,19 @@ impl Holding {
     }
 }
 
+/// What a subscriber is to hold. What is `None` is left to the pools.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The one pool its address comes from.
+    pub pool: Option<usize>,
+    /// Exactly this address, whatever the pool.
+    pub address: Option<Ipv4Addr>,
+    /// Exactly this /64.
+    pub on_link: Option<Prefix>,
+    /// Exactly this delegated prefix.
+    pub delegated: Option<Prefix>,
+}
+
 /// Why an accepted subscriber cannot come in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
@@ -82,6 +107,23 @@ pub enum GrantError {
     /// No port block.
     #[error(transparent)]
     Block(#[from] BlocksExhausted),
+    /// Somebody has the address or the prefix it is to have.
+    #[error("{what} is in use by {}", String::from_utf8_lossy(.holder).escape_debug())]
+    Taken {
+        /// The address or the prefix.
+        what: String,
+        /// Whom it was given to.
+        holder: Arc<[u8]>,
+    },
+    /// The address it is to have is in no pool.
+    #[error(transparent)]
+    NoAddress(LeaseError),
+    /// A prefix it is to have is in no pool.
+    #[error("{0} is a prefix of no pool")]
+    NoPrefix(Prefix),
+    /// It is to have a delegated prefix, and there is no /64 for it.
+    #[error("there is no /64 to go with {0}")]
+    NoOnLink(Prefix),
 }
 
 /// Why what a session of an earlier run holds cannot be kept.
@@ -198,61 +240,114 @@ impl Grants {
         self.authenticator.poll_verdict()
     }
 
-    /// Takes an address, from one pool if `from` says so, and, where its pool has them, a port block and IPv6 prefixes. A pool
-    /// that has run out of prefixes leaves the session without; which one that is comes with the holding.
+    /// Takes what a subscriber is to hold: an address and, where its pool has them, a port block and IPv6 prefixes. A pool that
+    /// has run out of prefixes leaves the session without; which one that is comes with the holding.
     ///
     /// # Errors
     /// [`GrantError`]; nothing is taken then.
     pub fn take(
         &mut self,
         user: &[u8],
-        from: Option<usize>,
+        wanted: &Wanted,
         now: Duration,
     ) -> Result<(Holding, Option<PrefixesExhausted>), GrantError> {
-        let lease = match from {
-            Some(pool) => self.pools.allocate_from(pool, user)?,
-            None => self.pools.allocate(user)?,
+        let mut holding = Holding {
+            lease: self.take_address(user, wanted)?,
+            block: None,
+            prefixes: None,
         };
-        let nat = self.settings.get(lease.pool).and_then(|pool| pool.nat);
-        // The settings name only NAT pools that exist.
-        let block = match nat.and_then(|nat| Some((nat, self.nat.get_mut(nat)?))) {
-            None => None,
-            Some((nat, pool)) => match pool.blocks.allocate(now) {
-                Ok(block) => Some((nat, block)),
-                Err(exhausted) => {
-                    self.give_back_lease(lease);
-                    return Err(exhausted.into());
-                }
-            },
-        };
-        let (prefixes, exhausted) = self.take_prefixes(lease.pool, user);
-        let holding = Holding {
-            lease,
-            block,
-            prefixes,
-        };
-        Ok((holding, exhausted))
+        match self.take_rest(user, wanted, &mut holding, now) {
+            Ok(exhausted) => Ok((holding, exhausted)),
+            Err(error) => {
+                self.give_back(&holding, now);
+                Err(error)
+            }
+        }
     }
 
-    fn take_prefixes(
+    fn take_address(&mut self, user: &[u8], wanted: &Wanted) -> Result<Lease, GrantError> {
+        let Some(address) = wanted.address else {
+            return Ok(match wanted.pool {
+                Some(pool) => self.pools.allocate_from(pool, user)?,
+                None => self.pools.allocate(user)?,
+            });
+        };
+        self.pools
+            .reserve(address, user)
+            .map_err(|error| match self.pools.holder(address) {
+                Some(holder) => GrantError::Taken {
+                    what: address.to_string(),
+                    holder,
+                },
+                None => GrantError::NoAddress(error),
+            })
+    }
+
+    fn take_rest(
         &mut self,
-        pool: usize,
         user: &[u8],
-    ) -> (Option<Prefixes>, Option<PrefixesExhausted>) {
-        let Some(Some(pool)) = self.prefixes.get_mut(pool) else {
-            return (None, None);
+        wanted: &Wanted,
+        holding: &mut Holding,
+        now: Duration,
+    ) -> Result<Option<PrefixesExhausted>, GrantError> {
+        let at = holding.lease.pool;
+        let mut exhausted = None;
+        let on_link = match wanted.on_link {
+            Some(prefix) => Some(self.take_prefix(user, at, prefix, false)?),
+            None => {
+                let pool = self.prefix_pool(at, false);
+                let taken = pool.map(|pool| pool.allocate(user)).transpose();
+                taken.unwrap_or_else(|error| {
+                    exhausted = Some(error);
+                    None
+                })
+            }
         };
-        let on_link = match pool.on_link.allocate(user) {
-            Ok(prefix) => prefix,
-            Err(exhausted) => return (None, Some(exhausted)),
+        holding.prefixes = on_link.map(|on_link| Prefixes {
+            on_link,
+            delegated: None,
+        });
+        let delegated = match (wanted.delegated, on_link) {
+            (Some(prefix), None) => return Err(GrantError::NoOnLink(prefix)),
+            (Some(prefix), Some(_)) => Some(self.take_prefix(user, at, prefix, true)?),
+            (None, None) => None,
+            (None, Some(_)) => {
+                let pool = self.prefix_pool(at, true);
+                let taken = pool.map(|pool| pool.allocate(user)).transpose();
+                taken.unwrap_or_else(|error| {
+                    exhausted = Some(error);
+                    None
+                })
+            }
         };
-        let delegated = pool.delegated.as_mut().map(|pool| pool.allocate(user));
-        let (delegated, exhausted) = match delegated.transpose() {
-            Ok(prefix) => (prefix, None),
-            Err(exhausted) => (None, Some(exhausted)),
-        };
-        let prefixes = Prefixes { on_link, delegated };
-        (Some(prefixes), exhausted)
+        if let Some(prefixes) = &mut holding.prefixes {
+            prefixes.delegated = delegated;
+        }
+        // The block comes last: one that is given back rests. The settings name only NAT pools that exist.
+        let nat = self.settings.get(at).and_then(|pool| pool.nat);
+        if let Some((nat, pool)) = nat.and_then(|nat| Some((nat, self.nat.get_mut(nat)?))) {
+            holding.block = Some((nat, pool.blocks.allocate(now)?));
+        }
+        Ok(exhausted)
+    }
+
+    fn take_prefix(
+        &mut self,
+        user: &[u8],
+        first: usize,
+        prefix: Prefix,
+        is_delegated: bool,
+    ) -> Result<Prefix, GrantError> {
+        let pool = self.pool_of_prefix(first, prefix, is_delegated);
+        let pool = pool.ok_or(GrantError::NoPrefix(prefix))?;
+        match (pool.reserve(prefix, user), pool.holder(prefix)) {
+            (Err(_), Some(holder)) => Err(GrantError::Taken {
+                what: prefix.to_string(),
+                holder,
+            }),
+            (Err(_), None) => Err(GrantError::NoPrefix(prefix)),
+            (Ok(()), _) => Ok(prefix),
+        }
     }
 
     /// Takes exactly what a session of an earlier run holds.
@@ -305,13 +400,32 @@ impl Grants {
         prefix: Prefix,
         is_delegated: bool,
     ) -> Result<(), KeepError> {
-        match self.prefix_pool(pool, is_delegated) {
+        match self.pool_of_prefix(pool, prefix, is_delegated) {
             Some(pool) => Ok(pool.reserve(prefix, user)?),
             None => Err(KeepError::NoPrefixes {
                 prefix,
                 pool: self.settings[pool].name.clone(),
             }),
         }
+    }
+
+    /// The pool that hands a prefix out: AAA may give one of another pool than the address's, which is looked at first.
+    fn pool_of_prefix(
+        &mut self,
+        first: usize,
+        prefix: Prefix,
+        is_delegated: bool,
+    ) -> Option<&mut PrefixPool> {
+        let hands_out = |pools: &PoolPrefixes| match is_delegated {
+            true => (pools.delegated.as_ref()).is_some_and(|pool| pool.hands_out(prefix)),
+            false => pools.on_link.hands_out(prefix),
+        };
+        let own = self.prefixes.get(first).and_then(Option::as_ref);
+        let at = match own.is_some_and(hands_out) {
+            true => first,
+            false => (self.prefixes.iter()).position(|it| it.as_ref().is_some_and(hands_out))?,
+        };
+        self.prefix_pool(at, is_delegated)
     }
 
     fn prefix_pool(&mut self, pool: usize, is_delegated: bool) -> Option<&mut PrefixPool> {
@@ -405,7 +519,7 @@ impl Grants {
         let both = [(Some(prefixes.on_link), false), (prefixes.delegated, true)];
         for (prefix, is_delegated) in both {
             let Some(prefix) = prefix else { continue };
-            let pool = self.prefix_pool(holding.lease.pool, is_delegated);
+            let pool = self.pool_of_prefix(holding.lease.pool, prefix, is_delegated);
             if let Some(Err(error)) = pool.map(|pool| pool.release(prefix)) {
                 tracing::error!(%error, "prefix given back twice");
             }
@@ -418,23 +532,28 @@ impl Grants {
         }
     }
 
-    /// What the engine is told of a holding.
-    #[must_use]
-    pub fn grant(&mut self, holding: &Holding) -> Grant {
+    /// A number for the accounting of a session, never used before.
+    pub fn new_accounting_id(&mut self) -> u64 {
         self.next_accounting_id += 1;
+        self.next_accounting_id
+    }
+
+    /// What the engine is told of a holding and of the terms that go with it.
+    #[must_use]
+    pub fn grant(&self, holding: &Holding, profile: &Profile, accounting_id: u64) -> Grant {
         let pool = &self.settings[holding.lease.pool];
         Grant {
             framed_ip: holding.lease.address,
             gateway_ip: pool.gateway,
-            dns: pool.dns,
+            dns: either(profile.dns, pool.dns),
             ipv6: holding.prefixes.map(|prefixes| Ipv6Grant {
                 prefix: prefixes.on_link.address,
                 delegated: (prefixes.delegated).map(|it| (it.address, it.length)),
-                dns: pool.dns6,
+                dns: either(profile.dns6, pool.dns6),
             }),
-            session_timeout: None,
-            idle_timeout: None,
-            accounting_id: self.next_accounting_id,
+            session_timeout: profile.session_timeout,
+            idle_timeout: profile.idle_timeout,
+            accounting_id,
         }
     }
 
@@ -455,5 +574,13 @@ impl Grants {
     pub fn block_use(&self) -> impl Iterator<Item = (&str, u32, u32, u32)> {
         let pools = self.nat.iter().map(|pool| &pool.blocks);
         pools.map(|pool| (pool.name(), pool.used(), pool.resting(), pool.total()))
+    }
+}
+
+/// Servers of AAA, or the pool's where AAA names none.
+fn either<T: Copy>(said: [Option<T>; 2], of_pool: [Option<T>; 2]) -> [Option<T>; 2] {
+    match said.iter().any(Option::is_some) {
+        true => said,
+        false => of_pool,
     }
 }

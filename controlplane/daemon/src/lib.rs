@@ -3,6 +3,7 @@
 
 mod adopt;
 mod answers;
+pub mod causes;
 pub mod coalescing;
 pub mod driver;
 mod dynamic;
@@ -23,6 +24,7 @@ mod presence;
 mod publish;
 pub mod request;
 pub mod rest;
+pub mod said;
 pub mod sessions;
 pub mod settings;
 pub mod status;

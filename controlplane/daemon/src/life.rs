@@ -4,8 +4,10 @@
 //! lead to the session before it forwards; what it held is given back only after every worker has forgotten it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use bng_aaa::{RejectCause as AaaReject, RequestId, Verdict};
+use bng_aaa::{Profile, RejectCause as AaaReject, RequestId, Verdict};
+use bng_config::BeyondMax;
 use bng_pppoe::{
     AccessLine, AuthRequest, AuthVerdict, Event, NetworkDownReason, RejectCause, SessionRecord,
     SessionRef, TerminateCause,
@@ -13,9 +15,11 @@ use bng_pppoe::{
 use bng_shm::{BlockOwner, PublishError, SessionState, SlotIndex};
 use bng_wire::VlanStack;
 
+use crate::causes::EndCause;
 use crate::driver::Driver;
-use crate::grants::{GrantError, Holding};
+use crate::grants::{GrantError, Holding, Wanted};
 use crate::publish::{self, Clock, Open};
+use crate::said::{self, Said};
 use crate::sessions::{End, Ended, Live};
 use crate::tally::Count;
 
@@ -24,8 +28,24 @@ use crate::tally::Count;
 pub(crate) struct Waiting {
     next: u64,
     requests: HashMap<RequestId, (SessionRef, u32)>,
+    /// Subscribers accepted that wait for what a session in this slot still holds.
+    parked: HashMap<SlotIndex, Vec<Accepted>>,
     warn_again_ms: u64,
 }
+
+/// A subscriber AAA has accepted.
+#[derive(Debug)]
+struct Accepted {
+    session: SessionRef,
+    attempt: u32,
+    profile: Box<Profile>,
+    /// How long it may wait for an older session, CLOCK_MONOTONIC milliseconds.
+    until_ms: u64,
+}
+
+/// How long a subscriber may wait for an older session to be forgotten by every worker, milliseconds. That takes a few, unless
+/// a worker is stuck; the client asks again after seconds.
+const PATIENCE_MS: u64 = 2_500;
 
 /// Time between two warnings that a pool is empty, milliseconds.
 const WARN_INTERVAL_MS: u64 = 10_000;
@@ -34,13 +54,17 @@ impl Driver {
     /// Handles all events of the engine and all answers of the authenticator, in order, until there are none.
     pub(crate) fn handle_engine(&mut self, clock: Clock) {
         loop {
-            if let Some(event) = self.engine.poll_event() {
-                self.handle_event(event, clock);
-            } else if let Some((id, verdict)) = self.grants.poll_verdict() {
-                self.handle_verdict(id, verdict, clock);
-            } else {
+            self.handle_events(clock);
+            let Some((id, verdict)) = self.grants.poll_verdict() else {
                 return;
-            }
+            };
+            self.handle_verdict(id, verdict, clock);
+        }
+    }
+
+    fn handle_events(&mut self, clock: Clock) {
+        while let Some(event) = self.engine.poll_event() {
+            self.handle_event(event, clock);
         }
     }
 
@@ -84,11 +108,16 @@ impl Driver {
             state: SessionState::Negotiating,
             line,
             vlans,
-            user: Vec::new(),
+            user: Arc::default(),
+            admitted: None,
             circuit_id: Vec::new(),
             remote_id: Vec::new(),
             holding: None,
             policy: None,
+            said: None,
+            quota_octets: 0,
+            accounting_id: 0,
+            refused: None,
             record: None,
             started_unix_ms: clock.unix_ms,
             opened_unix_ms: 0,
@@ -125,7 +154,9 @@ impl Driver {
         let Some(live) = self.sessions.get_mut(request.session) else {
             return;
         };
-        live.user.clone_from(&request.user_name);
+        if *live.user != *request.user_name {
+            live.user = request.user_name.as_slice().into();
+        }
         live.circuit_id = request.circuit_id;
         live.remote_id = request.remote_id;
         self.waiting.next += 1;
@@ -138,12 +169,7 @@ impl Driver {
         let Some((session, attempt)) = self.waiting.requests.remove(&id) else {
             return;
         };
-        let Some(live) = self.sessions.get(session) else {
-            return;
-        };
-        let user = String::from_utf8_lossy(&live.user).into_owned();
-        let held = live.holding;
-        let (answer, taken) = match verdict {
+        match verdict {
             Verdict::Reject(cause) => {
                 self.tally.add(match cause {
                     AaaReject::UnknownUser => Count::AuthUnknownUser,
@@ -152,66 +178,314 @@ impl Driver {
                     AaaReject::ServersSilent => Count::AuthServersSilent,
                     AaaReject::TermsUnusable => Count::AuthTermsUnusable,
                 });
-                tracing::debug!(%session, user, cause = cause.as_str(), "authentication refused");
-                (
-                    reject(RejectCause::WrongCredentials, b"authentication failed"),
-                    None,
-                )
-            }
-            // A renegotiation on a live session: it keeps what it has.
-            Verdict::Accept(_) if held.is_some() => (self.accept(held), None),
-            Verdict::Accept(_) => {
-                let name = live.user.clone();
-                let vlan = self.settings.vlan(session.port.0, &live.vlans);
-                let pool = vlan.and_then(|vlan| vlan.pool);
-                match self.grants.take(&name, pool, clock.since_start()) {
-                    Ok((holding, exhausted)) => {
-                        if let Some(error) = exhausted {
-                            self.tally.add(Count::PrefixesEmpty);
-                            self.warn_now_and_then(
-                                &error,
-                                "subscribers are left without this prefix",
-                                clock,
-                            );
-                        }
-                        (self.accept(Some(holding)), Some(holding))
+                let (to_engine, message) = match cause {
+                    AaaReject::ServersSilent => {
+                        (RejectCause::AaaUnavailable, "no answer, try again")
                     }
-                    Err(error) => {
-                        self.tally.add(match error {
-                            GrantError::Address(_) => Count::PoolEmpty,
-                            GrantError::Block(_) => Count::BlocksEmpty,
-                        });
-                        tracing::debug!(%session, user, %error, "subscriber refused");
-                        self.warn_now_and_then(&error, "subscribers are refused", clock);
-                        (
-                            reject(RejectCause::PoolEmpty, b"no address available"),
-                            None,
-                        )
-                    }
-                }
+                    AaaReject::TermsUnusable => (RejectCause::Policy, "refused"),
+                    _ => (RejectCause::WrongCredentials, "authentication failed"),
+                };
+                self.refuse(session, attempt, to_engine, message, cause.as_str(), clock);
             }
+            Verdict::Accept(profile) => {
+                let accepted = Accepted {
+                    session,
+                    attempt,
+                    profile,
+                    until_ms: clock.monotonic_ms + PATIENCE_MS,
+                };
+                self.admit(accepted, clock);
+            }
+        }
+    }
+
+    /// Tells the engine that a subscriber may not come in; `why` is for operators.
+    fn refuse(
+        &mut self,
+        session: SessionRef,
+        attempt: u32,
+        cause: RejectCause,
+        message: &str,
+        why: &'static str,
+        clock: Clock,
+    ) {
+        if let Some(live) = self.sessions.get_mut(session) {
+            live.refused = Some(why);
+            let user = String::from_utf8_lossy(&live.user);
+            tracing::debug!(%session, ?user, cause = why, "subscriber refused");
+        }
+        let verdict = AuthVerdict::Reject {
+            cause,
+            message: message.as_bytes().to_vec(),
         };
-        let accepted = matches!(answer, AuthVerdict::Accept { .. });
-        match self
+        let told = self
             .engine
-            .handle_auth(clock.time(), session, attempt, answer)
+            .handle_auth(clock.time(), session, attempt, verdict);
+        if let Err(error) = told {
+            tracing::debug!(%session, %error, "verdict came too late");
+        }
+    }
+
+    /// Lets a subscriber in whom AAA has accepted, if its user may have another session.
+    fn admit(&mut self, accepted: Accepted, clock: Clock) {
+        let session = accepted.session;
+        let Some(live) = self.sessions.get(session).filter(|it| it.end.is_none()) else {
+            return;
+        };
+        if let Some(admitted) = &live.admitted {
+            if *admitted.user() != live.user {
+                // Another user's session in all but its slot: what this one holds and counts is not that user's.
+                self.tally.add(Count::AuthUserChanged);
+                let (cause, why) = (RejectCause::Policy, "user_changed");
+                return self.refuse(session, accepted.attempt, cause, "dial again", why, clock);
+            }
+            // A renegotiation of a live session: it keeps what it has.
+            return self.grant(accepted, clock);
+        }
+        let (user, limit) = (live.user.clone(), self.settings.user_limit);
+        let max = limit.sessions.unwrap_or(u32::MAX);
+        if self.sessions.going_on_of(&user) >= max && limit.beyond == BeyondMax::Refuse {
+            self.tally.add(Count::UserLimit);
+            let (cause, why) = (RejectCause::Policy, "user_limit");
+            let message = "too many sessions";
+            return self.refuse(session, accepted.attempt, cause, message, why, clock);
+        }
+        let mut replaced = None;
+        while self.sessions.going_on_of(&user) >= max
+            && let Some(oldest) = self.sessions.oldest_of(&user)
         {
-            Ok(()) => {
-                if accepted {
-                    self.assign_policy(session);
+            let slot = self.replace(oldest, clock);
+            if slot.is_none() {
+                break;
+            }
+            replaced = slot;
+        }
+        self.sessions.admit(session);
+        match replaced {
+            // It gets the address of the one it replaces, as if that had hung up first.
+            Some(slot) => self.park(slot, accepted),
+            None => self.grant(accepted, clock),
+        }
+    }
+
+    /// Ends a session for a newer one of its user; returns its slot while it waits for the workers.
+    fn replace(&mut self, older: SessionRef, clock: Clock) -> Option<SlotIndex> {
+        self.tally.add(Count::UserReplaced);
+        self.engine
+            .terminate(clock.time(), older, TerminateCause::Replaced);
+        self.handle_events(clock);
+        let live = self.sessions.get(older)?;
+        live.end.is_some().then(|| live.slot())
+    }
+
+    fn park(&mut self, slot: SlotIndex, accepted: Accepted) {
+        tracing::debug!(session = %accepted.session, ?slot, "subscriber waits for an older session");
+        self.waiting.parked.entry(slot).or_default().push(accepted);
+    }
+
+    /// Goes on with those that have waited for a slot that is free now.
+    fn unpark(&mut self, slot: SlotIndex, clock: Clock) {
+        for accepted in self.waiting.parked.remove(&slot).unwrap_or_default() {
+            self.grant(accepted, clock);
+        }
+    }
+
+    /// Goes on with those that have waited long enough.
+    pub(crate) fn unpark_impatient(&mut self, clock: Clock) {
+        let is_over = |it: &mut Accepted| clock.monotonic_ms >= it.until_ms;
+        let mut parked = std::mem::take(&mut self.waiting.parked);
+        let over: Vec<_> = (parked.values_mut())
+            .flat_map(|list| list.extract_if(.., is_over))
+            .collect();
+        parked.retain(|_, list| !list.is_empty());
+        self.waiting.parked = parked;
+        for accepted in over {
+            self.grant(accepted, clock);
+        }
+    }
+
+    /// Gives a subscriber what it is to hold, or has it wait for an older session, or refuses it.
+    fn grant(&mut self, accepted: Accepted, clock: Clock) {
+        let session = accepted.session;
+        let Some(live) = self.sessions.get(session).filter(|it| it.end.is_none()) else {
+            return;
+        };
+        if let Some(holding) = live.holding {
+            return self.accept(accepted, holding, false, clock);
+        }
+        let user = live.user.clone();
+        let vlan = self.settings.vlan(session.port.0, &live.vlans);
+        let profile = &accepted.profile;
+        let mut wanted = Wanted {
+            pool: vlan.and_then(|vlan| vlan.pool),
+            address: profile.framed_ip,
+            on_link: profile.framed_ipv6_prefix,
+            delegated: profile.delegated_ipv6_prefix,
+        };
+        if let Some(name) = &profile.framed_pool {
+            wanted.pool = self.settings.pool(name);
+            if wanted.pool.is_none() {
+                self.tally.add(Count::PoolUnknown);
+                let error = format!("no pool {name} is configured");
+                self.warn_now_and_then(&error, "subscribers are refused", clock);
+                return self.terms_unusable(&accepted, clock);
+            }
+        }
+        match self.grants.take(&user, &wanted, clock.since_start()) {
+            Ok((holding, exhausted)) => {
+                if let Some(error) = exhausted {
+                    self.tally.add(Count::PrefixesEmpty);
+                    let what = "subscribers are left without this prefix";
+                    self.warn_now_and_then(&error, what, clock);
                 }
-                if let Some(holding) = taken
-                    && let Some(live) = self.sessions.get_mut(session)
-                {
-                    live.holding = Some(holding);
-                }
+                self.accept(accepted, holding, true, clock);
+            }
+            Err(GrantError::Taken { what, holder }) => {
+                self.wait_for_holder(accepted, &what, &holder, clock);
+            }
+            Err(error @ (GrantError::Address(_) | GrantError::Block(_))) => {
+                self.tally.add(match error {
+                    GrantError::Block(_) => Count::BlocksEmpty,
+                    _ => Count::PoolEmpty,
+                });
+                self.warn_now_and_then(&error, "subscribers are refused", clock);
+                let (cause, message) = (RejectCause::PoolEmpty, "no address available");
+                self.refuse(
+                    session,
+                    accepted.attempt,
+                    cause,
+                    message,
+                    "pool_empty",
+                    clock,
+                );
             }
             Err(error) => {
-                tracing::debug!(%session, %error, "verdict came too late");
-                if let Some(holding) = taken {
-                    self.grants.give_back(&holding, clock.since_start());
-                }
+                self.warn_now_and_then(&error, "subscribers are refused", clock);
+                self.terms_unusable(&accepted, clock);
             }
+        }
+    }
+
+    fn terms_unusable(&mut self, accepted: &Accepted, clock: Clock) {
+        self.tally.add(Count::AuthTermsUnusable);
+        let (cause, why) = (RejectCause::Policy, AaaReject::TermsUnusable.as_str());
+        self.refuse(
+            accepted.session,
+            accepted.attempt,
+            cause,
+            "refused",
+            why,
+            clock,
+        );
+    }
+
+    /// The address or prefix a subscriber is to have is in use: by a session that is over, for which it waits; by an older one
+    /// of its own, which it replaces; or by somebody else's.
+    fn wait_for_holder(&mut self, accepted: Accepted, what: &str, holder: &[u8], clock: Clock) {
+        let has_it = |live: &&Live| {
+            let holding = live.holding.as_ref();
+            holding.is_some_and(|holding| holding.includes(&accepted.profile))
+        };
+        let older = self.sessions.of_user(holder).find(has_it);
+        let is_patient = clock.monotonic_ms < accepted.until_ms;
+        if is_patient && let Some(older) = older {
+            let (slot, is_over) = (older.slot(), older.end.is_some());
+            let own = self.sessions.get(accepted.session);
+            let is_own = own.is_some_and(|live| *live.user == *holder);
+            if is_over {
+                return self.park(slot, accepted);
+            }
+            let may_replace = is_own && self.settings.user_limit.beyond == BeyondMax::Replace;
+            let older = older.session;
+            if may_replace && let Some(slot) = self.replace(older, clock) {
+                return self.park(slot, accepted);
+            }
+        }
+        self.tally.add(Count::AddressConflict);
+        let holder = String::from_utf8_lossy(holder);
+        let error = format!("{what} is in use by {}", holder.escape_debug());
+        self.warn_now_and_then(&error, "subscribers are refused", clock);
+        let (cause, why) = (RejectCause::Policy, "address_conflict");
+        let message = "address in use";
+        self.refuse(
+            accepted.session,
+            accepted.attempt,
+            cause,
+            message,
+            why,
+            clock,
+        );
+    }
+
+    /// Tells the engine that a subscriber may come in, with what it holds; `is_new` when that was taken for it.
+    fn accept(&mut self, accepted: Accepted, holding: Holding, is_new: bool, clock: Clock) {
+        let Accepted {
+            session,
+            attempt,
+            profile,
+            ..
+        } = accepted;
+        let known = self
+            .sessions
+            .get(session)
+            .map_or(0, |live| live.accounting_id);
+        let accounting_id = match known {
+            0 => self.grants.new_accounting_id(),
+            known => known,
+        };
+        let verdict = AuthVerdict::Accept {
+            grant: self.grants.grant(&holding, &profile, accounting_id),
+            message: profile.message.clone(),
+        };
+        let told = self
+            .engine
+            .handle_auth(clock.time(), session, attempt, verdict);
+        if let Err(error) = told {
+            tracing::debug!(%session, %error, "verdict came too late");
+            if is_new {
+                self.grants.give_back(&holding, clock.since_start());
+            }
+            return;
+        }
+        self.tally.add(Count::AuthAccepted);
+        if let Some(live) = self.sessions.get_mut(session) {
+            live.holding = Some(holding);
+            live.accounting_id = accounting_id;
+            live.said = Said::of(&profile);
+            live.quota_octets = profile.quota_octets.unwrap_or(0);
+            live.refused = None;
+        }
+        self.mention_ignored(session, &profile, clock);
+        self.assign_policy(session);
+    }
+
+    /// Says what of a profile has no effect.
+    fn mention_ignored(&mut self, session: SessionRef, profile: &Profile, clock: Clock) {
+        let name = profile.filter_id.as_deref();
+        if let Some(name) = name.filter(|name| !self.settings.terms.knows(name)) {
+            self.tally.add(Count::FilterUnknown);
+            let error = format!("neither a policy nor a filter {name} is configured");
+            self.warn_now_and_then(&error, "Filter-Ids are ignored", clock);
+        }
+        if let Some(route) = profile.framed_routes.first() {
+            self.tally.add(Count::FramedRouteIgnored);
+            let error = format!("{}/{} of {session}", route.network, route.length);
+            self.warn_now_and_then(&error, "Framed-Routes are ignored", clock);
+        }
+        let Some(live) = self.sessions.get(session) else {
+            return;
+        };
+        let left_out = said::write(
+            &mut bng_shm::Record::default(),
+            live.said.as_deref(),
+            b"",
+            None,
+        );
+        if left_out != 0 {
+            self.tally.add(Count::TermsNotKept);
+            let error = format!("{left_out} attributes of {session}");
+            let what = "attributes have no room in the record that outlives a restart";
+            self.warn_now_and_then(&error, what, clock);
         }
     }
 
@@ -223,28 +497,16 @@ impl Driver {
         }
     }
 
-    fn accept(&mut self, holding: Option<Holding>) -> AuthVerdict {
-        let Some(holding) = holding else {
-            return reject(RejectCause::PoolEmpty, b"no address available");
-        };
-        self.tally.add(Count::AuthAccepted);
-        AuthVerdict::Accept {
-            grant: self.grants.grant(&holding),
-            message: Vec::new(),
-        }
-    }
-
     fn session_up(&mut self, record: Box<SessionRecord>, clock: Clock) {
         let session = record.session;
         let (_, opened_unix_ms) = publish::unix_times(&record, clock);
         let Some(live) = self.sessions.get_mut(session) else {
             return;
         };
-        live.user.clone_from(&record.user_name);
         live.circuit_id.clone_from(&record.circuit_id);
         live.remote_id.clone_from(&record.remote_id);
         live.opened_unix_ms = opened_unix_ms;
-        live.record = Some(record);
+        live.record = Some(publish::nameless(record));
         live.state = SessionState::Forwarding;
         let live = live.clone();
         tracing::debug!(
@@ -286,7 +548,7 @@ impl Driver {
         self.withdraw(
             slot,
             End {
-                cause: cause.name(),
+                cause: EndCause::Engine(cause),
                 was_up,
                 release: true,
             },
@@ -294,20 +556,20 @@ impl Driver {
         );
     }
 
-    /// Makes a session unreachable; it is freed when no worker can know it any more.
+    /// Makes a session unreachable; it is freed when no worker can know it any more. Without effect when it is over already.
     pub(crate) fn withdraw(&mut self, slot: SlotIndex, end: End, clock: Clock) {
-        let Some(session) = self.sessions.at(slot).map(|live| live.session) else {
+        if self.sessions.at(slot).is_none_or(|live| live.end.is_some()) {
+            return;
+        }
+        self.sessions.end(slot, end);
+        let Some(live) = self.sessions.at(slot).cloned() else {
             return;
         };
+        // The record says why, in case this process does not live to tell anybody; the entry is `Closing` with it.
+        self.update(&live);
         if let Err(error) = self.publisher.withdraw_session(slot) {
             self.publish_failed("withdrawal", &error);
         }
-        let Some(live) = self.sessions.get_mut(session) else {
-            return;
-        };
-        live.state = SessionState::Closing;
-        live.end = Some(end);
-        let live = live.clone();
         self.lead_away(&live, Open::default());
         self.withdrawals.add(slot, live.owner, clock.monotonic_ms);
     }
@@ -342,7 +604,7 @@ impl Driver {
             tracing::info!(
                 session = id,
                 ?user,
-                cause = end.cause,
+                cause = end.cause.name(),
                 upstream_bytes = stats.up_bytes,
                 upstream_packets = stats.up_packets,
                 downstream_bytes = stats.down_bytes,
@@ -353,7 +615,7 @@ impl Driver {
             tracing::debug!(
                 session = id,
                 ?user,
-                cause = end.cause,
+                cause = end.cause.name(),
                 "session ended before it was up"
             );
         }
@@ -363,6 +625,7 @@ impl Driver {
             ended_unix_ms: clock.unix_ms,
             stats,
         });
+        self.unpark(slot, clock);
     }
 
     /// Has downstream packets for what a session has open find it.
@@ -429,12 +692,5 @@ impl Driver {
     pub(crate) fn publish_failed(&mut self, what: &str, error: &PublishError) {
         self.tally.add(Count::PublishFailed);
         tracing::error!(%error, "{what} could not be published");
-    }
-}
-
-fn reject(cause: RejectCause, message: &[u8]) -> AuthVerdict {
-    AuthVerdict::Reject {
-        cause,
-        message: message.to_vec(),
     }
 }

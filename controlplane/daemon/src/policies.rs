@@ -24,8 +24,6 @@ pub struct Assigned {
     pub by_operator: bool,
     /// Tag of the name of its filter, zero for none; see [`crate::terms::filter_tag`].
     pub filter_tag: [u8; 4],
-    /// The user it was given to.
-    pub user: Vec<u8>,
 }
 
 /// A place in shared memory.
@@ -199,23 +197,28 @@ impl Policies {
 }
 
 impl Driver {
-    /// Gives a session the policy the configuration has for its user and VLAN, unless it has one of this user already: what an
-    /// operator has changed stays over a renegotiation.
+    /// Gives a session the policy that AAA and the configuration have for it. What an operator has changed stays, also over a
+    /// renegotiation.
     pub(crate) fn assign_policy(&mut self, session: SessionRef) {
         let Some(live) = self.sessions.get(session) else {
             return;
         };
-        if (live.policy.as_ref()).is_some_and(|it| it.user == live.user && it.id != PolicyId(0)) {
-            return;
-        }
         let policy = self.configured_policy(live);
-        self.hold(session, policy, false);
+        let is_kept =
+            |it: &Assigned| it.id != PolicyId(0) && (it.by_operator || it.policy == policy);
+        if !live.policy.as_ref().is_some_and(is_kept) {
+            self.hold(session, policy, false);
+        }
     }
 
-    /// The policy the configuration has for a session.
+    /// The policy AAA and the configuration have for a session.
     pub(crate) fn configured_policy(&self, live: &Live) -> Policy {
-        let vlan = self.settings.vlan(live.session.port.0, &live.vlans);
-        self.settings.terms.policy_of(&live.user, vlan)
+        let settings = &self.settings;
+        let vlan = settings.vlan(live.session.port.0, &live.vlans);
+        let port = settings.access_port(live.session.port.0);
+        let largest = port.map_or(0, |port| port.max_mru);
+        let said = live.said.as_deref();
+        settings.terms.policy_for(&live.user, vlan, said, largest)
     }
 
     /// Gives a session a policy. Without a place for it the session has none, so that nothing passes.
@@ -248,7 +251,6 @@ impl Driver {
             policy,
             by_operator,
             filter_tag: name.map_or([0; 4], filter_tag),
-            user: live.user.clone(),
         };
         if let Some(before) = live.policy.replace(assigned) {
             // The entry must name the other place before the rest of this one begins.

@@ -1,6 +1,7 @@
 //! Sessions of the engine to entries and records of the shared memory, and back.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bng_aaa::Prefix;
@@ -12,6 +13,7 @@ use bng_wire::ethernet::ethertype;
 use bng_wire::{MacAddr, VlanStack, VlanTag};
 
 use crate::grants::{Held, Prefixes};
+use crate::said::{self, Kept};
 use crate::sessions::Live;
 
 /// Largest MRU without PPP-Max-Payload, bytes (RFC 2516 section 7).
@@ -186,8 +188,14 @@ pub(crate) fn recovery_record(live: &Live) -> Record {
         started_unix_ms: live.started_unix_ms,
         opened_unix_ms: live.opened_unix_ms,
         pool: (live.holding).map_or(0xffff, |holding| holding.lease.pool as u16),
+        accounting_id: live.accounting_id,
+        quota_octets: live.quota_octets,
         ..Record::default()
     };
+    // What has no room was counted when AAA said it.
+    let service_name = live.record.as_ref().map_or(&[][..], |it| &it.service_name);
+    let end = live.end.map(|end| end.cause);
+    said::write(&mut out, live.said.as_deref(), service_name, end);
     out.set_names(&live.user, &live.circuit_id, &live.remote_id);
     if let Some(holding) = &live.holding {
         out.framed_ip = holding.lease.address.to_bits();
@@ -214,7 +222,6 @@ pub(crate) fn recovery_record(live: &Live) -> Record {
         let seconds = |d: Option<Duration>| {
             d.map_or(0, |d| u32::try_from(d.as_secs().max(1)).unwrap_or(u32::MAX))
         };
-        out.accounting_id = record.grant.accounting_id;
         out.our_magic = record.our_magic;
         out.peer_magic = record.peer_magic;
         out.gateway_ip = record.grant.gateway_ip.to_bits();
@@ -239,6 +246,15 @@ pub(crate) fn recovery_record(live: &Live) -> Record {
     out
 }
 
+/// A record without the names that [`Live`] has as well.
+#[must_use]
+pub(crate) fn nameless(mut record: Box<SessionRecord>) -> Box<SessionRecord> {
+    record.user_name = Vec::new();
+    record.circuit_id = Vec::new();
+    record.remote_id = Vec::new();
+    record
+}
+
 /// Unix times of a session's start and of its network phase.
 #[must_use]
 pub(crate) fn unix_times(record: &SessionRecord, clock: Clock) -> (u64, u64) {
@@ -248,14 +264,15 @@ pub(crate) fn unix_times(record: &SessionRecord, clock: Clock) -> (u64, u64) {
     )
 }
 
-/// What the engine adopts, from entry and record. `dns6` are the IPv6 DNS servers of the session's pool, `max_mru` is what the access port carries now, bytes.
+/// What the engine adopts, from entry and record. `kept` is what else the record says, with the IPv6 DNS servers of the session;
+/// `max_mru` is what the access port carries now, bytes.
 #[must_use]
 pub(crate) fn engine_record(
     slot: SlotIndex,
     session: &Session,
     record: &Record,
     held: &Held,
-    dns6: [Option<Ipv6Addr>; 2],
+    kept: &Kept,
     max_mru: u16,
     clock: Clock,
 ) -> SessionRecord {
@@ -283,7 +300,7 @@ pub(crate) fn engine_record(
         auth_protocol: auth_protocol(record.auth_protocol),
         circuit_id: record.circuit_id().to_vec(),
         remote_id: record.remote_id().to_vec(),
-        service_name: Vec::new(),
+        service_name: kept.service_name.clone(),
         grant: Grant {
             framed_ip: held.address,
             gateway_ip: session.gateway_ip,
@@ -291,7 +308,7 @@ pub(crate) fn engine_record(
             ipv6: held.prefixes.map(|prefixes| Ipv6Grant {
                 prefix: prefixes.on_link.address,
                 delegated: prefixes.delegated.map(|it| (it.address, it.length)),
-                dns: dns6,
+                dns: kept.said.dns6,
             }),
             session_timeout,
             idle_timeout: seconds(record.idle_timeout_s),
@@ -331,6 +348,7 @@ pub(crate) fn surveyed(
         generation: session.generation,
     };
     let mac = MacAddr(session.client_mac);
+    let kept = record.map(said::read).unwrap_or_default();
     Live {
         session: reference,
         generation: session.generation,
@@ -338,11 +356,16 @@ pub(crate) fn surveyed(
         state,
         line: bng_pppoe::AccessLine::new(reference.port, &vlans, mac),
         vlans,
-        user: record.map_or(Vec::new(), |r| r.user().to_vec()),
+        user: record.map_or_else(Arc::default, |r| r.user().into()),
+        admitted: None,
         circuit_id: record.map_or(Vec::new(), |r| r.circuit_id().to_vec()),
         remote_id: record.map_or(Vec::new(), |r| r.remote_id().to_vec()),
         holding: None,
         policy: None,
+        said: kept.said.boxed(),
+        quota_octets: record.map_or(0, |r| r.quota_octets),
+        accounting_id: record.map_or(0, |r| r.accounting_id),
+        refused: None,
         record: None,
         started_unix_ms: record.map_or(0, |r| r.started_unix_ms),
         opened_unix_ms: record.map_or(0, |r| r.opened_unix_ms),
@@ -385,7 +408,7 @@ pub(crate) mod tests {
             auth_protocol: AuthProtocol::Pap,
             circuit_id: b"olt 1/1".to_vec(),
             remote_id: b"r1".to_vec(),
-            service_name: Vec::new(),
+            service_name: b"video".to_vec(),
             grant: Grant {
                 framed_ip: Ipv4Addr::new(100, 64, 0, 2),
                 gateway_ip: Ipv4Addr::new(100, 64, 0, 1),
@@ -412,7 +435,8 @@ pub(crate) mod tests {
         let mut live = live(0, 7, 1);
         let record = record(live.session);
         live.vlans = record.vlans;
-        live.user = record.user_name.clone();
+        live.user = record.user_name.as_slice().into();
+        live.accounting_id = record.grant.accounting_id;
         live.circuit_id = record.circuit_id.clone();
         live.remote_id = record.remote_id.clone();
         live.holding = Some(Holding {
@@ -451,7 +475,9 @@ pub(crate) mod tests {
             );
             let held = held(&entry, Some(&kept));
             assert_eq!(held.address, record.grant.framed_ip);
-            let back = engine_record(live.slot(), &entry, &kept, &held, DNS6, 1500, later);
+            let mut rest = said::read(&kept);
+            rest.said.dns6 = DNS6;
+            let back = engine_record(live.slot(), &entry, &kept, &held, &rest, 1500, later);
             assert_eq!(back, now);
         }
     }

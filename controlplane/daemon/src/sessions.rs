@@ -1,14 +1,17 @@
 //! The sessions as the driver knows them, and a bounded memory of those that ended.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use bng_pppoe::{AccessLine, SessionRecord, SessionRef};
 use bng_shm::{SessionState, SlotIndex, StatsCopy};
 use bng_wire::VlanStack;
 
+use crate::causes::EndCause;
 use crate::grants::Holding;
 use crate::policies::Assigned;
+use crate::said::Said;
 
 /// Ended sessions that are remembered.
 const HISTORY: usize = 10_000;
@@ -29,7 +32,9 @@ pub struct Live {
     /// VLAN tags of its frames, outermost first.
     pub vlans: VlanStack,
     /// Name of the last authentication attempt; empty before.
-    pub user: Vec<u8>,
+    pub user: Arc<[u8]>,
+    /// Its place among the sessions of its user; `None` before authentication has succeeded.
+    pub admitted: Option<Admitted>,
     /// TR-101 Agent-Circuit-Id; empty when unknown.
     pub circuit_id: Vec<u8>,
     /// TR-101 Agent-Remote-Id; empty when unknown.
@@ -38,7 +43,15 @@ pub struct Live {
     pub holding: Option<Holding>,
     /// What it may do; `None` before authentication.
     pub policy: Option<Assigned>,
-    /// What was negotiated; from the latest `SessionUp`.
+    /// What AAA said of it; `None` when that was nothing.
+    pub said: Option<Box<Said>>,
+    /// Most octets of both directions together, 0 for no limit.
+    pub quota_octets: u64,
+    /// Acct-Session-Id, 0 before authentication has succeeded; kept over renegotiations.
+    pub accounting_id: u64,
+    /// Why AAA or the driver refused its latest credentials.
+    pub refused: Option<&'static str>,
+    /// What was negotiated, without the names above; from the latest `SessionUp`.
     pub record: Option<Box<SessionRecord>>,
     /// Unix time of its start, milliseconds.
     pub started_unix_ms: u64,
@@ -52,11 +65,28 @@ pub struct Live {
     pub end: Option<End>,
 }
 
+/// A session's place among those of its user, who may have thousands: a list through the sessions, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// The user, whatever a later authentication attempt says.
+    user: Arc<[u8]>,
+    older: Option<SlotIndex>,
+    newer: Option<SlotIndex>,
+}
+
+impl Admitted {
+    /// The user whose session it is.
+    #[must_use]
+    pub fn user(&self) -> &Arc<[u8]> {
+        &self.user
+    }
+}
+
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// The cause, as in metrics.
-    pub cause: &'static str,
+    /// The cause.
+    pub cause: EndCause,
     /// Whether it was ever up.
     pub was_up: bool,
     /// Whether the engine keeps its id until it is told that the slot is free.
@@ -93,7 +123,7 @@ impl Live {
 #[derive(Debug, Clone)]
 pub struct Ended {
     /// The session as it was.
-    pub live: Live,
+    pub live: Box<Live>,
     /// How it ended.
     pub end: End,
     /// Unix time of the end, milliseconds.
@@ -102,10 +132,20 @@ pub struct Ended {
     pub stats: StatsCopy,
 }
 
+/// The sessions of a user.
+#[derive(Debug)]
+struct OfUser {
+    oldest: SlotIndex,
+    newest: SlotIndex,
+    /// Those that are not over.
+    going_on: u32,
+}
+
 /// All sessions by slot, and the history.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    live: BTreeMap<SlotIndex, Live>,
+    live: BTreeMap<SlotIndex, Box<Live>>,
+    by_user: HashMap<Arc<[u8]>, OfUser>,
     per_owner: BTreeMap<u8, u32>,
     history: VecDeque<Ended>,
 }
@@ -117,14 +157,15 @@ impl Sessions {
             return false;
         }
         *self.per_owner.entry(live.owner).or_default() += 1;
-        self.live.insert(live.slot(), live);
+        self.live.insert(live.slot(), Box::new(live));
         true
     }
 
     /// The session the engine names, whatever its state.
     pub fn get_mut(&mut self, session: SessionRef) -> Option<&mut Live> {
         let slot = SlotIndex::new(session.port.0, session.session_id);
-        (self.live.get_mut(&slot)).filter(|live| live.session == session)
+        let live = self.live.get_mut(&slot).map(Box::as_mut);
+        live.filter(|live| live.session == session)
     }
 
     /// See [`Sessions::get_mut`].
@@ -137,16 +178,125 @@ impl Sessions {
     /// The session in a slot.
     #[must_use]
     pub fn at(&self, slot: SlotIndex) -> Option<&Live> {
-        self.live.get(&slot)
+        self.live.get(&slot).map(Box::as_ref)
     }
 
     /// Takes a session out whose slot is free.
-    pub fn remove(&mut self, slot: SlotIndex) -> Option<Live> {
+    pub fn remove(&mut self, slot: SlotIndex) -> Option<Box<Live>> {
+        self.dismiss(slot);
         let live = self.live.remove(&slot)?;
         if let Some(count) = self.per_owner.get_mut(&live.owner) {
             *count -= 1;
         }
         Some(live)
+    }
+
+    /// Counts a session among those of the user it has authenticated as, as the newest; without effect when it is one already.
+    pub fn admit(&mut self, session: SessionRef) {
+        let slot = SlotIndex::new(session.port.0, session.session_id);
+        let Some(live) = self.get_mut(session) else {
+            return;
+        };
+        if live.admitted.is_some() {
+            return;
+        }
+        let going_on = u32::from(live.end.is_none());
+        let user = live.user.clone();
+        let older = match self.by_user.get_mut(&user) {
+            None => {
+                let of_user = OfUser {
+                    oldest: slot,
+                    newest: slot,
+                    going_on,
+                };
+                self.by_user.insert(user.clone(), of_user);
+                None
+            }
+            Some(of_user) => {
+                of_user.going_on += going_on;
+                Some(std::mem::replace(&mut of_user.newest, slot))
+            }
+        };
+        if let Some(neighbour) = older.and_then(|slot| self.admitted_mut(slot)) {
+            neighbour.newer = Some(slot);
+        }
+        if let Some(live) = self.live.get_mut(&slot) {
+            live.admitted = Some(Admitted {
+                user,
+                older,
+                newer: None,
+            });
+        }
+    }
+
+    /// Notes how a session ended; `false` when it is over already.
+    pub fn end(&mut self, slot: SlotIndex, end: End) -> bool {
+        let Some(live) = self.live.get_mut(&slot) else {
+            return false;
+        };
+        live.state = SessionState::Closing;
+        if live.end.replace(end).is_some() {
+            return false;
+        }
+        let user = live.admitted.as_ref().map(|it| &it.user);
+        if let Some(of_user) = user.and_then(|user| self.by_user.get_mut(user)) {
+            of_user.going_on -= 1;
+        }
+        true
+    }
+
+    /// Takes a session out of the list of its user.
+    fn dismiss(&mut self, slot: SlotIndex) {
+        let Some(live) = self.live.get_mut(&slot) else {
+            return;
+        };
+        let going_on = u32::from(live.end.is_none());
+        let Some(Admitted { user, older, newer }) = live.admitted.take() else {
+            return;
+        };
+        if let Some(neighbour) = older.and_then(|slot| self.admitted_mut(slot)) {
+            neighbour.newer = newer;
+        }
+        if let Some(neighbour) = newer.and_then(|slot| self.admitted_mut(slot)) {
+            neighbour.older = older;
+        }
+        match (older, newer, self.by_user.get_mut(&user)) {
+            (_, _, None) => {}
+            (None, None, Some(_)) => {
+                self.by_user.remove(&user);
+            }
+            (_, _, Some(of_user)) => {
+                of_user.going_on -= going_on;
+                of_user.oldest =
+                    if older.is_none() { newer } else { None }.unwrap_or(of_user.oldest);
+                of_user.newest =
+                    if newer.is_none() { older } else { None }.unwrap_or(of_user.newest);
+            }
+        }
+    }
+
+    fn admitted_mut(&mut self, slot: SlotIndex) -> Option<&mut Admitted> {
+        self.live.get_mut(&slot)?.admitted.as_mut()
+    }
+
+    /// The sessions of a user that have authenticated, oldest first, those that are over and wait for the workers included.
+    pub fn of_user(&self, user: &[u8]) -> impl Iterator<Item = &Live> {
+        let oldest = self.by_user.get(user).map(|of_user| of_user.oldest);
+        let oldest = oldest.and_then(|slot| self.at(slot));
+        std::iter::successors(oldest, |live| self.at(live.admitted.as_ref()?.newer?))
+    }
+
+    /// The oldest session of a user that has authenticated and is not over.
+    #[must_use]
+    pub fn oldest_of(&self, user: &[u8]) -> Option<SessionRef> {
+        let mut all = self.of_user(user);
+        all.find(|live| live.end.is_none()).map(|live| live.session)
+    }
+
+    /// How many sessions of a user have authenticated and are not over.
+    #[must_use]
+    pub fn going_on_of(&self, user: &[u8]) -> u32 {
+        self.by_user.get(user).map_or(0, |of_user| of_user.going_on)
     }
 
     /// Remembers an ended session, in place of the oldest if need be.
@@ -159,12 +309,12 @@ impl Sessions {
 
     /// All sessions, by access port and session id.
     pub fn iter(&self) -> impl Iterator<Item = &Live> {
-        self.live.values()
+        self.live.values().map(Box::as_ref)
     }
 
     /// See [`Sessions::iter`].
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Live> {
-        self.live.values_mut()
+        self.live.values_mut().map(Box::as_mut)
     }
 
     /// Ended sessions, latest first.
@@ -232,11 +382,16 @@ pub(crate) mod tests {
                 mac: MacAddr([2, 0, 0, 0, 0, 9]),
             },
             vlans: VlanStack::UNTAGGED,
-            user: Vec::new(),
+            user: Arc::default(),
+            admitted: None,
             circuit_id: Vec::new(),
             remote_id: Vec::new(),
             holding: None,
             policy: None,
+            said: None,
+            quota_octets: 0,
+            accounting_id: 0,
+            refused: None,
             record: None,
             started_unix_ms: 0,
             opened_unix_ms: 0,
@@ -278,9 +433,9 @@ pub(crate) mod tests {
         let mut sessions = Sessions::default();
         for n in 0..HISTORY as u64 + 5 {
             sessions.remember(Ended {
-                live: live(0, 1, 0),
+                live: Box::new(live(0, 1, 0)),
                 end: End {
-                    cause: "operator",
+                    cause: EndCause::Engine(bng_pppoe::TerminateCause::Operator),
                     was_up: true,
                     release: true,
                 },
@@ -293,5 +448,47 @@ pub(crate) mod tests {
             sessions.history().next().unwrap().ended_unix_ms,
             HISTORY as u64 + 4
         );
+    }
+
+    #[test]
+    fn sessions_of_a_user_are_listed_oldest_first_and_counted_until_they_are_over() {
+        let mut sessions = Sessions::default();
+        for id in 1..=4 {
+            let user = if id == 3 { &b"bob"[..] } else { b"alice" };
+            let live = Live {
+                user: user.into(),
+                ..live(0, id, 0)
+            };
+            let session = live.session;
+            assert!(sessions.insert(live));
+            sessions.admit(session);
+            sessions.admit(session);
+        }
+        let ids = |sessions: &Sessions, user: &[u8]| -> Vec<u16> {
+            let list = sessions.of_user(user);
+            list.map(|live| live.session.session_id).collect()
+        };
+        assert_eq!(ids(&sessions, b"alice"), [1, 2, 4]);
+        assert_eq!(sessions.going_on_of(b"alice"), 3);
+        let end = End {
+            cause: EndCause::NotAdopted,
+            was_up: true,
+            release: true,
+        };
+        assert!(sessions.end(SlotIndex::new(0, 2), end));
+        assert!(!sessions.end(SlotIndex::new(0, 2), end), "it was over");
+        assert_eq!(sessions.going_on_of(b"alice"), 2);
+        assert_eq!(
+            ids(&sessions, b"alice"),
+            [1, 2, 4],
+            "until its slot is free"
+        );
+        for (gone, left) in [(2, vec![1, 4]), (1, vec![4]), (4, vec![])] {
+            sessions.remove(SlotIndex::new(0, gone)).unwrap();
+            assert_eq!(ids(&sessions, b"alice"), left);
+            assert_eq!(sessions.going_on_of(b"alice") as usize, left.len());
+        }
+        assert_eq!(ids(&sessions, b"bob"), [3]);
+        assert_eq!(sessions.by_user.len(), 1);
     }
 }

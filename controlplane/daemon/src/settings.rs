@@ -6,7 +6,7 @@ use std::time::Duration;
 use bng_aaa::{
     AddressPool, AddressPools, LocalUsers, PortBlocks, Prefix, PrefixPool, Profile, QUARANTINE,
 };
-use bng_config::{Coalescing, Config, PortRole};
+use bng_config::{BeyondMax, Coalescing, Config, PortRole};
 use bng_pppoe::{
     AuthProtocol, Limits, Lockout, PortConfig, PortId, Rate, ServicePolicy, VlanProfile,
 };
@@ -72,6 +72,15 @@ pub struct PoolSettings {
     pub nat: Option<usize>,
 }
 
+/// How many sessions of one user name there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserLimit {
+    /// Sessions; `None` for any number.
+    pub sessions: Option<u32>,
+    /// What happens beyond that, and when a session is to have the address of an older one of its user.
+    pub beyond: BeyondMax,
+}
+
 /// Ports and pools in the order of the configuration.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -91,6 +100,8 @@ pub struct Settings {
     pub terms: Terms,
     /// What is coalesced.
     pub coalescing: Coalescing,
+    /// Sessions of one user.
+    pub user_limit: UserLimit,
 }
 
 impl Settings {
@@ -164,6 +175,10 @@ impl Settings {
             ranges6: ranges6(config),
             terms,
             coalescing: config.dataplane.coalescing,
+            user_limit: UserLimit {
+                sessions: Some(config.auth.max_sessions_per_user.into()).filter(|max| *max != 0),
+                beyond: config.auth.beyond_max,
+            },
         })
     }
 
@@ -192,6 +207,12 @@ impl Settings {
     pub fn serves(&self, access: u8, vlans: &VlanStack) -> bool {
         self.access_port(access)
             .is_some_and(|port| port.vlans.is_empty() || self.vlan(access, vlans).is_some())
+    }
+
+    /// Index of the address pool of a name.
+    #[must_use]
+    pub fn pool(&self, name: &str) -> Option<usize> {
+        self.pools.iter().position(|pool| pool.name == name)
     }
 
     /// Port index and port of a name.

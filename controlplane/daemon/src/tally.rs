@@ -43,6 +43,14 @@ tally! {
     AuthServerRejected = "auth_server_rejected", "Credentials refused by a RADIUS server.";
     AuthServersSilent = "auth_servers_silent", "Credentials not decided on: no RADIUS server answered.";
     AuthTermsUnusable = "auth_terms_unusable", "Accepted by a RADIUS server on terms that cannot be met.";
+    AuthUserChanged = "auth_user_changed", "Sessions ended: another user authenticated on a session that was up.";
+    UserLimit = "user_limit", "Subscribers refused: the user has as many sessions as allowed.";
+    UserReplaced = "user_replaced", "Sessions ended for a newer one of the same user.";
+    AddressConflict = "address_conflict", "Subscribers refused: the address or prefix they are to have is in use.";
+    PoolUnknown = "pool_unknown", "Subscribers refused: AAA names a pool that is not configured.";
+    FilterUnknown = "filter_unknown", "Filter-Ids ignored: neither a policy nor a filter has this name.";
+    FramedRouteIgnored = "framed_route_ignored", "Framed-Routes ignored: networks behind an IPv4 subscriber are not forwarded.";
+    TermsNotKept = "terms_not_kept", "What AAA said that has no room in the recovery record: a restart of the control plane forgets it.";
     PoolEmpty = "pool_empty", "Subscribers refused: no free address in any pool.";
     BlocksEmpty = "blocks_empty", "Subscribers refused: no free port block in the NAT pool.";
     PrefixesEmpty = "prefixes_empty", "Subscribers left without an IPv6 or delegated prefix: none was free.";

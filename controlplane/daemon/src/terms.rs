@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 
+use bng_aaa::RateLimit;
 use bng_config::{Config, FilterAction, VlanEntry, VlanIds};
-use bng_shm::{Filter, FilterId, FilterRule, Policy, Rate};
+use bng_shm::{Filter, FilterId, FilterRule, MAX_RATE_KBPS, Policy, Rate};
 use bng_wire::VlanStack;
+
+use crate::said::Said;
 
 /// A policy of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +114,48 @@ impl Terms {
     pub fn policy_of(&self, user: &[u8], vlan: Option<&VlanTerms>) -> Policy {
         let named = self.named_for(user, vlan);
         named.map_or_else(Policy::default, |named| named.policy)
+    }
+
+    /// The policy of a session: what AAA has named in place of that of its user and VLAN, with the filter and the rates AAA gave
+    /// in place of the policy's. `min_burst` is the largest packet, bytes: a smaller burst would never let it pass.
+    #[must_use]
+    pub fn policy_for(
+        &self,
+        user: &[u8],
+        vlan: Option<&VlanTerms>,
+        said: Option<&Said>,
+        min_burst: u16,
+    ) -> Policy {
+        let Some(said) = said else {
+            return self.policy_of(user, vlan);
+        };
+        let name = said.filter_id.as_deref();
+        let named = name.and_then(|name| self.policy(name));
+        let filter = name.filter(|_| named.is_none());
+        let filter = filter.and_then(|name| self.filter(name));
+        let policy = named.unwrap_or_else(|| self.policy_of(user, vlan));
+        let rate = |limit: RateLimit| {
+            let rate = bng_config::Rate {
+                rate_kbps: limit.kbps.clamp(1, MAX_RATE_KBPS),
+                burst_bytes: limit.burst_bytes,
+            };
+            Rate {
+                kbps: rate.rate_kbps,
+                burst_bytes: rate.burst().max(min_burst.into()),
+            }
+        };
+        Policy {
+            filter: filter.or(policy.filter),
+            up: said.rate_up.map(rate).or(policy.up),
+            down: said.rate_down.map(rate).or(policy.down),
+            ..policy
+        }
+    }
+
+    /// Whether AAA may name this: a policy or a filter.
+    #[must_use]
+    pub fn knows(&self, filter_id: &str) -> bool {
+        self.policy(filter_id).is_some() || self.filter(filter_id).is_some()
     }
 
     fn named_for(&self, user: &[u8], vlan: Option<&VlanTerms>) -> Option<&NamedPolicy> {
@@ -270,6 +315,36 @@ pools:
             ..none
         };
         assert_eq!(terms.name_of(&own, b"bob", None), None);
+    }
+
+    #[test]
+    fn what_aaa_says_comes_before_the_configuration() {
+        let (_, terms) = terms();
+        let policy = |said: Said| terms.policy_for(b"alice", None, Some(&said), 1500);
+        let named = |name: &str| Said {
+            filter_id: Some(name.to_owned()),
+            ..Said::default()
+        };
+        let gold = terms.policy("gold").unwrap();
+        assert_eq!(terms.policy_for(b"alice", None, None, 1500), gold);
+        assert_eq!(policy(named("silver")), terms.policy("silver").unwrap());
+        let filtered = Policy {
+            filter: Some(FilterId(0)),
+            ..gold
+        };
+        assert_eq!(policy(named("none")), filtered, "a filter's name");
+        assert_eq!(policy(named("gone")), gold, "a name of neither");
+        assert!(terms.knows("silver") && terms.knows("mail") && !terms.knows("gone"));
+        let limit = |kbps, burst_bytes| Some(RateLimit { kbps, burst_bytes });
+        let slow = Said {
+            rate_up: limit(64, Some(10)),
+            rate_down: limit(u32::MAX, None),
+            ..named("bronze")
+        };
+        let slow = policy(slow);
+        let rate = |kbps, burst_bytes| Some(Rate { kbps, burst_bytes });
+        assert_eq!(slow.up, rate(64, 1500), "a full packet always passes");
+        assert_eq!(slow.down, rate(MAX_RATE_KBPS, 4_000_000_000));
     }
 
     #[test]

@@ -304,11 +304,11 @@ impl SessionDetail {
             remote_id: text(&live.remote_id),
             service_name: info.map_or_else(String::new, |info| text(info.service_name)),
             pool: pool.map(|pool| pool.name.clone()),
-            accounting_id: live.record.as_ref().map(|r| r.grant.accounting_id),
+            accounting_id: (live.accounting_id != 0).then_some(live.accounting_id),
             generation: live.generation,
             adopted: live.adopted,
             last_upstream_ms_ago: (seen != 0).then(|| clock.monotonic_ms.saturating_sub(seen)),
-            cause: live.end.map(|end| end.cause).or(ending),
+            cause: live.end.map(|end| end.cause.name()).or(ending),
             ppp: info.map(|info| NegotiatedView::new(info, clock)),
         }
     }
@@ -328,7 +328,7 @@ impl EndedView {
             c_vlan: vlans.c_vlan,
             framed_ip: live.framed_ip(),
             nat: nat(live),
-            cause: ended.end.cause,
+            cause: ended.end.cause.name(),
             was_up: ended.end.was_up,
             started_unix_ms: live.started_unix_ms,
             ended_unix_ms: ended.ended_unix_ms,

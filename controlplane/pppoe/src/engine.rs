@@ -258,7 +258,8 @@ impl AccessConcentrator {
         }
     }
 
-    /// Ends a session: by a Terminate exchange and PADT, or by PADT alone when the port is down. `SessionDown`
+    /// Ends a session: by a Terminate exchange and PADT, or by PADT alone when the port is down or a newer session needs what
+    /// this one has. `SessionDown`
     /// follows. Returns `false` when the session is gone; without effect when it is already ending.
     pub fn terminate(&mut self, now: Time, session: SessionRef, cause: TerminateCause) -> bool {
         self.advance(now);
@@ -266,7 +267,7 @@ impl AccessConcentrator {
             return false;
         };
         self.visit(slot, |session, cx| match cause {
-            TerminateCause::PortDown => session.cut_off(cause, cx),
+            TerminateCause::PortDown | TerminateCause::Replaced => session.cut_off(cause, cx),
             _ => session.terminate(cause, cx),
         })
         .is_some()

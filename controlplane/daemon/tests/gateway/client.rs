@@ -77,6 +77,11 @@ impl Client {
         }
     }
 
+    /// Authenticates as somebody else from now on.
+    pub(crate) fn become_user(&mut self, user: &'static str, password: &'static str) {
+        (self.user, self.password) = (user, password);
+    }
+
     fn link(&self, dst: MacAddr) -> LinkHeader {
         LinkHeader {
             dst,

@@ -11,6 +11,8 @@ mod client;
 mod dialing;
 mod ipv6;
 mod kernel_tables;
+mod limits;
 mod policies;
+mod quota;
 mod rest_interface;
 mod world;

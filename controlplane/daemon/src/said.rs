@@ -1,0 +1,285 @@
+//! What AAA has said of a session beyond what it holds, kept as long as the session lives, and its form in the recovery record.
+//!
+//! The form: a version byte, then items of a kind byte, a length byte and that many bytes, the most important first. Numbers
+//! are big-endian. Items of a kind this version does not know are passed over.
+//!
+//! | kind | what | bytes |
+//! |---|---|---|
+//! | 1 | name of the end cause, once the session is over | text |
+//! | 2 | Class, once for each attribute | as sent |
+//! | 3 | Acct-Interim-Interval | seconds, 4 bytes |
+//! | 4, 5 | rate of the subscriber, rate to it | kbit/s and burst, 4 bytes each; burst 0 for the one that goes with the rate |
+//! | 6 | Filter-Id | text |
+//! | 7 | IPv6 DNS servers | 2 addresses, all zero for none |
+//! | 8 | Service-Name the client asked for | as sent |
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use bng_aaa::{Profile, RateLimit};
+use bng_shm::Record;
+
+use crate::causes::EndCause;
+
+/// The first byte.
+const VERSION: u8 = 1;
+
+const END: u8 = 1;
+const CLASS: u8 = 2;
+const INTERIM: u8 = 3;
+const RATE_UP: u8 = 4;
+const RATE_DOWN: u8 = 5;
+const FILTER_ID: u8 = 6;
+const DNS6: u8 = 7;
+const SERVICE_NAME: u8 = 8;
+
+/// What AAA has said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Class attributes, for accounting.
+    pub class: Vec<Vec<u8>>,
+    /// Time between interim updates; zero for none, `None` for what the configuration says.
+    pub interim: Option<Duration>,
+    /// Rate of what the subscriber sends, in place of the policy's.
+    pub rate_up: Option<RateLimit>,
+    /// Rate of what the subscriber receives, in place of the policy's.
+    pub rate_down: Option<RateLimit>,
+    /// Name of the policy or the filter.
+    pub filter_id: Option<String>,
+    /// IPv6 DNS servers in place of the pool's.
+    pub dns6: [Option<Ipv6Addr>; 2],
+}
+
+/// Everything of a session that its recovery record has no field for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// What AAA has said.
+    pub said: Said,
+    /// Service-Name the client asked for.
+    pub service_name: Vec<u8>,
+    /// Why it ended, if it has.
+    pub end: Option<EndCause>,
+}
+
+impl Said {
+    /// What of a profile is needed after its session has been granted; `None` when that is nothing.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Option<Box<Self>> {
+        let said = Self {
+            class: profile.class.clone(),
+            interim: profile.interim_interval,
+            rate_up: profile.rate_up,
+            rate_down: profile.rate_down,
+            filter_id: profile.filter_id.clone(),
+            dns6: profile.dns6,
+        };
+        said.boxed()
+    }
+
+    /// For a session; `None` when it says nothing.
+    #[must_use]
+    pub fn boxed(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
+    }
+}
+
+struct Writer<'a> {
+    record: &'a mut Record,
+    left_out: usize,
+}
+
+impl Writer<'_> {
+    /// Adds an item, or counts it when it does not fit.
+    fn put(&mut self, kind: u8, value: &[u8]) {
+        let at = usize::from(self.record.terms_len);
+        let end = at + 2 + value.len();
+        let (Ok(length), Some(room)) = (
+            u8::try_from(value.len()),
+            self.record.terms.get_mut(at..end),
+        ) else {
+            self.left_out += 1;
+            return;
+        };
+        room[0] = kind;
+        room[1] = length;
+        room[2..].copy_from_slice(value);
+        // Fits: `end` is within the field.
+        self.record.terms_len = end as u16;
+    }
+}
+
+/// Writes it into a record; returns how many items have found no room.
+pub(crate) fn write(
+    record: &mut Record,
+    said: Option<&Said>,
+    service_name: &[u8],
+    end: Option<EndCause>,
+) -> usize {
+    record.terms[0] = VERSION;
+    record.terms_len = 1;
+    let mut writer = Writer {
+        record,
+        left_out: 0,
+    };
+    if let Some(end) = end {
+        writer.put(END, end.name().as_bytes());
+    }
+    if let Some(said) = said {
+        for class in &said.class {
+            writer.put(CLASS, class);
+        }
+        if let Some(interim) = said.interim {
+            let seconds = u32::try_from(interim.as_secs()).unwrap_or(u32::MAX);
+            writer.put(INTERIM, &seconds.to_be_bytes());
+        }
+        for (kind, rate) in [(RATE_UP, said.rate_up), (RATE_DOWN, said.rate_down)] {
+            if let Some(rate) = rate {
+                let burst = rate.burst_bytes.unwrap_or(0);
+                let words = [rate.kbps, burst].map(u32::to_be_bytes);
+                writer.put(kind, words.as_flattened());
+            }
+        }
+        if let Some(name) = &said.filter_id {
+            writer.put(FILTER_ID, name.as_bytes());
+        }
+        if said.dns6.iter().any(Option::is_some) {
+            let octets = (said.dns6).map(|it| it.unwrap_or(Ipv6Addr::UNSPECIFIED).octets());
+            writer.put(DNS6, octets.as_flattened());
+        }
+    }
+    if !service_name.is_empty() {
+        writer.put(SERVICE_NAME, service_name);
+    }
+    writer.left_out
+}
+
+/// Reads whatever a record says. Of what is not whole, what came before counts.
+pub(crate) fn read(record: &Record) -> Kept {
+    let mut kept = Kept::default();
+    let Some((&VERSION, mut rest)) = record.terms().split_first() else {
+        return kept;
+    };
+    while let [kind, length, after @ ..] = rest {
+        let Some((value, after)) = after.split_at_checked((*length).into()) else {
+            break;
+        };
+        rest = after;
+        read_item(&mut kept, *kind, value);
+    }
+    kept
+}
+
+fn read_item(kept: &mut Kept, kind: u8, value: &[u8]) {
+    let said = &mut kept.said;
+    let number = |bytes: &[u8]| bytes.try_into().map(u32::from_be_bytes).unwrap_or(0);
+    let text = || String::from_utf8(value.to_vec()).ok();
+    let rate = || match value.split_at_checked(4) {
+        Some((kbps, burst)) if burst.len() == 4 && number(kbps) != 0 => Some(RateLimit {
+            kbps: number(kbps),
+            burst_bytes: Some(number(burst)).filter(|burst| *burst != 0),
+        }),
+        _ => None,
+    };
+    match kind {
+        END => kept.end = text().and_then(|name| EndCause::of_name(&name)),
+        CLASS => said.class.push(value.to_vec()),
+        INTERIM if value.len() == 4 => {
+            said.interim = Some(Duration::from_secs(number(value).into()));
+        }
+        RATE_UP => said.rate_up = rate(),
+        RATE_DOWN => said.rate_down = rate(),
+        FILTER_ID => said.filter_id = text(),
+        DNS6 => {
+            let servers = value
+                .as_chunks()
+                .0
+                .iter()
+                .map(|octets| Ipv6Addr::from(*octets));
+            for (to, from) in said.dns6.iter_mut().zip(servers) {
+                *to = (!from.is_unspecified()).then_some(from);
+            }
+        }
+        SERVICE_NAME => kept.service_name = value.to_vec(),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bng_pppoe::TerminateCause;
+    use bng_shm::TERMS_MAX;
+    use proptest::prelude::*;
+
+    fn everything() -> Said {
+        Said {
+            class: vec![b"one".to_vec(), Vec::new(), vec![0xff; 200]],
+            interim: Some(Duration::from_secs(600)),
+            rate_up: Some(RateLimit {
+                kbps: 1000,
+                burst_bytes: None,
+            }),
+            rate_down: Some(RateLimit {
+                kbps: 400_000_000,
+                burst_bytes: Some(9000),
+            }),
+            filter_id: Some("gold".to_owned()),
+            dns6: [None, Some("2001:db8::53".parse().unwrap())],
+        }
+    }
+
+    #[test]
+    fn everything_reads_back() {
+        let end = Some(EndCause::Engine(TerminateCause::IdleTimeout));
+        let mut record = Record::default();
+        assert_eq!(write(&mut record, Some(&everything()), b"video", end), 0);
+        let kept = Kept {
+            said: everything(),
+            service_name: b"video".to_vec(),
+            end,
+        };
+        assert_eq!(read(&record), kept);
+        assert_eq!(read(&Record::default()), Kept::default());
+        assert_eq!(write(&mut record, None, b"", None), 0);
+        assert_eq!(read(&record), Kept::default(), "written anew");
+        record.terms[0] = VERSION + 1;
+        assert_eq!(read(&record), Kept::default());
+    }
+
+    #[test]
+    fn what_has_no_room_is_left_out_and_counted_and_the_rest_is_kept() {
+        let said = Said {
+            class: vec![vec![1; 253], vec![2; 253], vec![3; 20]],
+            ..everything()
+        };
+        let mut record = Record::default();
+        assert_eq!(write(&mut record, Some(&said), &[b's'; 300], None), 2);
+        let kept = read(&record).said;
+        assert_eq!(kept.class, [vec![1; 253], vec![3; 20]]);
+        assert_eq!(kept.filter_id, said.filter_id);
+    }
+
+    proptest! {
+        #[test]
+        fn any_record_can_be_read_and_what_was_written_is_what_is_read(
+            bytes in prop::collection::vec(any::<u8>(), TERMS_MAX),
+            length in any::<u16>(),
+            class in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..90), 0..5),
+            filter_id in prop::option::of("[a-z]{1,20}"),
+            cut in 0usize..TERMS_MAX,
+        ) {
+            let mut record = Record { terms_len: length, ..Record::default() };
+            record.terms.copy_from_slice(&bytes);
+            let _ = read(&record);
+            record.terms[0] = VERSION;
+            let _ = read(&record);
+
+            let said = Said { class, filter_id, ..Said::default() };
+            prop_assert_eq!(write(&mut record, Some(&said), b"", None), 0);
+            prop_assert_eq!(&read(&record).said, &said);
+            record.terms_len = record.terms_len.min(cut as u16);
+            let before_the_cut = read(&record).said.class;
+            prop_assert!(said.class.starts_with(&before_the_cut));
+        }
+    }
+}

@@ -27,17 +27,25 @@ use crate::tally::Count;
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     next: u64,
-    requests: HashMap<RequestId, (SessionRef, u32)>,
+    requests: HashMap<RequestId, Asked>,
     /// Subscribers accepted that wait for what a session in this slot still holds.
     parked: HashMap<SlotIndex, Vec<Accepted>>,
     warn_again_ms: u64,
 }
 
+/// A question put to AAA.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    session: SessionRef,
+    attempt: u32,
+    /// Whether the network phase goes on meanwhile: the answer changes no terms then.
+    is_repeated: bool,
+}
+
 /// A subscriber AAA has accepted.
 #[derive(Debug)]
 struct Accepted {
-    session: SessionRef,
-    attempt: u32,
+    asked: Asked,
     profile: Box<Profile>,
     /// How long it may wait for an older session, CLOCK_MONOTONIC milliseconds.
     until_ms: u64,
@@ -75,7 +83,7 @@ impl Driver {
                 line,
                 vlans,
             } => self.session_started(session, line, vlans, clock),
-            Event::AuthRequest(request) => self.auth_request(request),
+            Event::AuthRequest(request) => self.auth_request(request, clock),
             Event::SessionUp(record) | Event::NetworkChanged(record) => {
                 self.session_up(record, clock)
             }
@@ -150,23 +158,34 @@ impl Driver {
         }
     }
 
-    fn auth_request(&mut self, request: AuthRequest) {
+    fn auth_request(&mut self, request: AuthRequest, clock: Clock) {
+        let asked = Asked {
+            session: request.session,
+            attempt: request.attempt,
+            is_repeated: request.is_repeated,
+        };
         let Some(live) = self.sessions.get_mut(request.session) else {
             return;
         };
         if *live.user != *request.user_name {
+            if live.admitted.is_some() {
+                // Another user's session in all but its slot: what this one holds and has counted is not that user's.
+                self.tally.add(Count::AuthUserChanged);
+                let (cause, why) = (RejectCause::Policy, "user_changed");
+                return self.refuse(asked, cause, "dial again", why, clock);
+            }
             live.user = request.user_name.as_slice().into();
         }
         live.circuit_id = request.circuit_id;
         live.remote_id = request.remote_id;
         self.waiting.next += 1;
         let id = RequestId(self.waiting.next);
-        (self.waiting.requests).insert(id, (request.session, request.attempt));
+        self.waiting.requests.insert(id, asked);
         self.grants.ask(id, &request.user_name, &request.proof);
     }
 
     pub(crate) fn handle_verdict(&mut self, id: RequestId, verdict: Verdict, clock: Clock) {
-        let Some((session, attempt)) = self.waiting.requests.remove(&id) else {
+        let Some(asked) = self.waiting.requests.remove(&id) else {
             return;
         };
         match verdict {
@@ -185,12 +204,11 @@ impl Driver {
                     AaaReject::TermsUnusable => (RejectCause::Policy, "refused"),
                     _ => (RejectCause::WrongCredentials, "authentication failed"),
                 };
-                self.refuse(session, attempt, to_engine, message, cause.as_str(), clock);
+                self.refuse(asked, to_engine, message, cause.as_str(), clock);
             }
             Verdict::Accept(profile) => {
                 let accepted = Accepted {
-                    session,
-                    attempt,
+                    asked,
                     profile,
                     until_ms: clock.monotonic_ms + PATIENCE_MS,
                 };
@@ -202,13 +220,15 @@ impl Driver {
     /// Tells the engine that a subscriber may not come in; `why` is for operators.
     fn refuse(
         &mut self,
-        session: SessionRef,
-        attempt: u32,
+        asked: Asked,
         cause: RejectCause,
         message: &str,
         why: &'static str,
         clock: Clock,
     ) {
+        let Asked {
+            session, attempt, ..
+        } = asked;
         if let Some(live) = self.sessions.get_mut(session) {
             live.refused = Some(why);
             let user = String::from_utf8_lossy(&live.user);
@@ -228,17 +248,11 @@ impl Driver {
 
     /// Lets a subscriber in whom AAA has accepted, if its user may have another session.
     fn admit(&mut self, accepted: Accepted, clock: Clock) {
-        let session = accepted.session;
+        let session = accepted.asked.session;
         let Some(live) = self.sessions.get(session).filter(|it| it.end.is_none()) else {
             return;
         };
-        if let Some(admitted) = &live.admitted {
-            if *admitted.user() != live.user {
-                // Another user's session in all but its slot: what this one holds and counts is not that user's.
-                self.tally.add(Count::AuthUserChanged);
-                let (cause, why) = (RejectCause::Policy, "user_changed");
-                return self.refuse(session, accepted.attempt, cause, "dial again", why, clock);
-            }
+        if live.admitted.is_some() {
             // A renegotiation of a live session: it keeps what it has.
             return self.grant(accepted, clock);
         }
@@ -248,7 +262,7 @@ impl Driver {
             self.tally.add(Count::UserLimit);
             let (cause, why) = (RejectCause::Policy, "user_limit");
             let message = "too many sessions";
-            return self.refuse(session, accepted.attempt, cause, message, why, clock);
+            return self.refuse(accepted.asked, cause, message, why, clock);
         }
         let mut replaced = None;
         while self.sessions.going_on_of(&user) >= max
@@ -262,7 +276,7 @@ impl Driver {
         }
         self.sessions.admit(session);
         match replaced {
-            // It gets the address of the one it replaces, as if that had hung up first.
+            // It finds free what the one it replaces had, as if that had hung up first.
             Some(slot) => self.park(slot, accepted),
             None => self.grant(accepted, clock),
         }
@@ -279,7 +293,7 @@ impl Driver {
     }
 
     fn park(&mut self, slot: SlotIndex, accepted: Accepted) {
-        tracing::debug!(session = %accepted.session, ?slot, "subscriber waits for an older session");
+        tracing::debug!(session = %accepted.asked.session, ?slot, "subscriber waits for an older session");
         self.waiting.parked.entry(slot).or_default().push(accepted);
     }
 
@@ -306,7 +320,7 @@ impl Driver {
 
     /// Gives a subscriber what it is to hold, or has it wait for an older session, or refuses it.
     fn grant(&mut self, accepted: Accepted, clock: Clock) {
-        let session = accepted.session;
+        let session = accepted.asked.session;
         let Some(live) = self.sessions.get(session).filter(|it| it.end.is_none()) else {
             return;
         };
@@ -350,14 +364,7 @@ impl Driver {
                 });
                 self.warn_now_and_then(&error, "subscribers are refused", clock);
                 let (cause, message) = (RejectCause::PoolEmpty, "no address available");
-                self.refuse(
-                    session,
-                    accepted.attempt,
-                    cause,
-                    message,
-                    "pool_empty",
-                    clock,
-                );
+                self.refuse(accepted.asked, cause, message, "pool_empty", clock);
             }
             Err(error) => {
                 self.warn_now_and_then(&error, "subscribers are refused", clock);
@@ -369,14 +376,7 @@ impl Driver {
     fn terms_unusable(&mut self, accepted: &Accepted, clock: Clock) {
         self.tally.add(Count::AuthTermsUnusable);
         let (cause, why) = (RejectCause::Policy, AaaReject::TermsUnusable.as_str());
-        self.refuse(
-            accepted.session,
-            accepted.attempt,
-            cause,
-            "refused",
-            why,
-            clock,
-        );
+        self.refuse(accepted.asked, cause, "refused", why, clock);
     }
 
     /// The address or prefix a subscriber is to have is in use: by a session that is over, for which it waits; by an older one
@@ -390,7 +390,7 @@ impl Driver {
         let is_patient = clock.monotonic_ms < accepted.until_ms;
         if is_patient && let Some(older) = older {
             let (slot, is_over) = (older.slot(), older.end.is_some());
-            let own = self.sessions.get(accepted.session);
+            let own = self.sessions.get(accepted.asked.session);
             let is_own = own.is_some_and(|live| *live.user == *holder);
             if is_over {
                 return self.park(slot, accepted);
@@ -407,24 +407,15 @@ impl Driver {
         self.warn_now_and_then(&error, "subscribers are refused", clock);
         let (cause, why) = (RejectCause::Policy, "address_conflict");
         let message = "address in use";
-        self.refuse(
-            accepted.session,
-            accepted.attempt,
-            cause,
-            message,
-            why,
-            clock,
-        );
+        self.refuse(accepted.asked, cause, message, why, clock);
     }
 
     /// Tells the engine that a subscriber may come in, with what it holds; `is_new` when that was taken for it.
     fn accept(&mut self, accepted: Accepted, holding: Holding, is_new: bool, clock: Clock) {
-        let Accepted {
-            session,
-            attempt,
-            profile,
-            ..
-        } = accepted;
+        let Accepted { asked, profile, .. } = accepted;
+        let Asked {
+            session, attempt, ..
+        } = asked;
         let known = self
             .sessions
             .get(session)
@@ -448,6 +439,9 @@ impl Driver {
             return;
         }
         self.tally.add(Count::AuthAccepted);
+        if asked.is_repeated {
+            return;
+        }
         if let Some(live) = self.sessions.get_mut(session) {
             live.holding = Some(holding);
             live.accounting_id = accounting_id;

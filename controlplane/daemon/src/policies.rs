@@ -10,6 +10,7 @@ use bng_pppoe::SessionRef;
 use bng_shm::{EpochToken, FilterId, POLICIES, Policy, PolicyId, PublishError, Publisher};
 
 use crate::driver::Driver;
+use crate::said::Said;
 use crate::sessions::Live;
 use crate::terms::filter_tag;
 
@@ -213,11 +214,15 @@ impl Driver {
 
     /// The policy AAA and the configuration have for a session.
     pub(crate) fn configured_policy(&self, live: &Live) -> Policy {
+        self.policy_with(live, live.said.as_deref())
+    }
+
+    /// The policy a session would have if AAA had said this.
+    pub(crate) fn policy_with(&self, live: &Live, said: Option<&Said>) -> Policy {
         let settings = &self.settings;
         let vlan = settings.vlan(live.session.port.0, &live.vlans);
         let port = settings.access_port(live.session.port.0);
         let largest = port.map_or(0, |port| port.max_mru);
-        let said = live.said.as_deref();
         settings.terms.policy_for(&live.user, vlan, said, largest)
     }
 

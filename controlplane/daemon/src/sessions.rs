@@ -31,7 +31,7 @@ pub struct Live {
     pub line: AccessLine,
     /// VLAN tags of its frames, outermost first.
     pub vlans: VlanStack,
-    /// Name of the last authentication attempt; empty before.
+    /// Name of the last authentication attempt, the one and only once an attempt has succeeded; empty before.
     pub user: Arc<[u8]>,
     /// Its place among the sessions of its user; `None` before authentication has succeeded.
     pub admitted: Option<Admitted>,
@@ -66,20 +66,10 @@ pub struct Live {
 }
 
 /// A session's place among those of its user, who may have thousands: a list through the sessions, oldest first.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Admitted {
-    /// The user, whatever a later authentication attempt says.
-    user: Arc<[u8]>,
     older: Option<SlotIndex>,
     newer: Option<SlotIndex>,
-}
-
-impl Admitted {
-    /// The user whose session it is.
-    #[must_use]
-    pub fn user(&self) -> &Arc<[u8]> {
-        &self.user
-    }
 }
 
 /// How a session ended.
@@ -221,11 +211,7 @@ impl Sessions {
             neighbour.newer = Some(slot);
         }
         if let Some(live) = self.live.get_mut(&slot) {
-            live.admitted = Some(Admitted {
-                user,
-                older,
-                newer: None,
-            });
+            live.admitted = Some(Admitted { older, newer: None });
         }
     }
 
@@ -238,8 +224,9 @@ impl Sessions {
         if live.end.replace(end).is_some() {
             return false;
         }
-        let user = live.admitted.as_ref().map(|it| &it.user);
-        if let Some(of_user) = user.and_then(|user| self.by_user.get_mut(user)) {
+        if live.admitted.is_some()
+            && let Some(of_user) = self.by_user.get_mut(&live.user)
+        {
             of_user.going_on -= 1;
         }
         true
@@ -250,8 +237,8 @@ impl Sessions {
         let Some(live) = self.live.get_mut(&slot) else {
             return;
         };
-        let going_on = u32::from(live.end.is_none());
-        let Some(Admitted { user, older, newer }) = live.admitted.take() else {
+        let (user, going_on) = (live.user.clone(), u32::from(live.end.is_none()));
+        let Some(Admitted { older, newer }) = live.admitted.take() else {
             return;
         };
         if let Some(neighbour) = older.and_then(|slot| self.admitted_mut(slot)) {

@@ -36,17 +36,17 @@ fn until(
 }
 
 #[test]
-fn a_user_at_the_limit_gets_a_new_session_with_the_address_of_the_oldest() {
+fn a_user_at_the_limit_gets_a_new_session_in_place_of_the_oldest() {
     let mut world = World::new(&config("  max_sessions_per_user: 2\n"));
     let mut clients = [of_alice(1), of_alice(2), of_alice(3)];
-    world.dial(&mut clients[..2]);
-    let address = clients[0].address;
+    world.dial(&mut clients[..1]);
+    world.dial(&mut clients[1..2]);
     clients[2].dial();
     until(&mut world, "the third", &mut clients, |world, clients| {
         clients[2].up && clients[0].over && world.sessions().total == 2
     });
     assert!(!clients[0].terminated, "nobody waits for its answer");
-    assert_eq!(clients[2].address, address);
+    assert_ne!(clients[2].address, clients[1].address);
     assert!(clients[1].up && !clients[1].over);
     let history = world.history();
     assert_eq!(history.total, 1);
@@ -62,6 +62,19 @@ fn a_user_at_the_limit_gets_a_new_session_with_the_address_of_the_oldest() {
         clients[0].up && clients[1].over && world.sessions().total == 2
     });
     assert!(clients[2].up && !clients[2].over);
+}
+
+#[test]
+fn who_takes_the_place_of_its_only_session_gets_that_one_s_address() {
+    let mut world = World::new(&config("  max_sessions_per_user: 1\n"));
+    let mut clients = [of_alice(1), of_alice(2)];
+    world.dial(&mut clients[..1]);
+    let address = clients[0].address;
+    clients[1].dial();
+    until(&mut world, "the other", &mut clients, |_, clients| {
+        clients[1].up && clients[0].over
+    });
+    assert_eq!(clients[1].address, address);
 }
 
 #[test]
@@ -156,7 +169,7 @@ fn who_waits_for_an_address_that_workers_may_still_use_is_refused_in_the_end() {
     world.no_epoch = true;
     clients[1].dial();
     until(&mut world, "refused", &mut clients, |_, clients| {
-        clients[1].refused.is_some()
+        clients[1].refused.is_some() && clients[1].over
     });
     assert_eq!(world.counted("address_conflict"), 1);
     assert!(clients[0].over && !clients[1].up);

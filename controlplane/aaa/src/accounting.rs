@@ -98,6 +98,8 @@ pub struct Accounting {
     pub accounting_id: u64,
     /// The subscriber.
     pub user: Vec<u8>,
+    /// Whether local users knew it, and not a server (Acct-Authentic).
+    pub is_local: bool,
     /// Class attributes of its Access-Accept.
     pub class: Vec<Vec<u8>>,
     /// Where it is.

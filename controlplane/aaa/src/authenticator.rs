@@ -1,8 +1,10 @@
 //! One way to ask whether a subscriber may come in, whoever knows the answer.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::net::Ipv4Addr;
 
+use crate::accounting::Line;
 use crate::local_users::LocalUsers;
 use crate::profile::Profile;
 
@@ -19,6 +21,14 @@ pub struct AuthRequest {
     pub peer_id: Vec<u8>,
     /// What it proves the name with.
     pub credentials: Credentials,
+    /// Where it is.
+    pub line: Line,
+    /// Service-Name it asked for; empty for any.
+    pub service_name: Vec<u8>,
+    /// The session's accounting id, 0 while it has none.
+    pub accounting_id: u64,
+    /// The address its session has already.
+    pub framed_ip: Option<Ipv4Addr>,
 }
 
 /// Proof of identity, one variant per authentication protocol.
@@ -87,33 +97,104 @@ impl RejectCause {
     }
 }
 
+/// Who knows subscribers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// The users of the configuration.
+    Local,
+    /// RADIUS servers, see [`crate::radius`].
+    Radius,
+}
+
 /// Answers authentication requests.
 ///
 /// [`Authenticator::handle_request`] puts a question, [`Authenticator::poll_verdict`] yields answers in the order they became
-/// known, which need not be the order of the questions: local users answer at once, a server elsewhere later. After each
-/// `handle_*` call, poll until `None`.
+/// known, which need not be the order of the questions: local users answer at once, a server elsewhere later. What is for a
+/// server comes out of [`Authenticator::poll_question`], and its verdict goes into [`Authenticator::handle_verdict`]. After each
+/// `handle_*` call, poll both until `None`.
+///
+/// Backends are asked in their order. The next one is asked when one does not know: local users have no such name, or no
+/// server answers. A server that refuses knows.
 #[derive(Debug)]
 pub struct Authenticator {
     local: LocalUsers,
+    backends: Vec<Backend>,
+    /// Questions that servers decide on, and who is asked after them.
+    open: HashMap<RequestId, Open>,
+    questions: VecDeque<AuthRequest>,
     verdicts: VecDeque<(RequestId, Verdict)>,
 }
 
+#[derive(Debug)]
+struct Open {
+    /// Kept while somebody may be asked after the servers.
+    request: Option<AuthRequest>,
+    next: usize,
+}
+
 impl Authenticator {
-    /// An authenticator that knows these users.
-    pub fn new(local: LocalUsers) -> Self {
+    /// An authenticator that asks `backends` in this order. None of them: nobody is known.
+    pub fn new(local: LocalUsers, backends: Vec<Backend>) -> Self {
         Self {
             local,
+            backends,
+            open: HashMap::new(),
+            questions: VecDeque::new(),
             verdicts: VecDeque::new(),
         }
     }
 
     /// Takes a question. Its verdict comes from [`Authenticator::poll_verdict`] exactly once.
     pub fn handle_request(&mut self, request: AuthRequest) {
-        let verdict = match &request.credentials {
-            Credentials::Pap { password } => self.local.verify(&request.peer_id, password),
-            Credentials::ChapMd5 { .. } => Verdict::Reject(RejectCause::WrongPassword),
+        self.ask(request, 0, RejectCause::UnknownUser);
+    }
+
+    /// Takes the verdict of a server. One that nobody waits for has no effect.
+    pub fn handle_verdict(&mut self, id: RequestId, verdict: Verdict) {
+        let Some(open) = self.open.remove(&id) else {
+            return;
         };
-        self.verdicts.push_back((request.id, verdict));
+        match (verdict, open.request) {
+            (Verdict::Reject(cause @ RejectCause::ServersSilent), Some(request)) => {
+                self.ask(request, open.next, cause);
+            }
+            (verdict, _) => self.verdicts.push_back((id, verdict)),
+        }
+    }
+
+    /// Asks from the backend at `first` on; `unknown` is the verdict if none of them knows.
+    fn ask(&mut self, request: AuthRequest, first: usize, mut unknown: RejectCause) {
+        let id = request.id;
+        for (index, backend) in self.backends.iter().enumerate().skip(first) {
+            match backend {
+                Backend::Local => match self.local.verify(&request.peer_id, &request.credentials) {
+                    Verdict::Reject(RejectCause::UnknownUser) => {
+                        // Silent servers may have known it.
+                        if unknown != RejectCause::ServersSilent {
+                            unknown = RejectCause::UnknownUser;
+                        }
+                    }
+                    verdict => return self.verdicts.push_back((id, verdict)),
+                },
+                Backend::Radius => {
+                    let next = index + 1;
+                    let is_last = next >= self.backends.len();
+                    let request_after = (!is_last).then(|| request.clone());
+                    let open = Open {
+                        request: request_after,
+                        next,
+                    };
+                    self.open.insert(id, open);
+                    return self.questions.push_back(request);
+                }
+            }
+        }
+        self.verdicts.push_back((id, Verdict::Reject(unknown)));
+    }
+
+    /// The next question for a server.
+    pub fn poll_question(&mut self) -> Option<AuthRequest> {
+        self.questions.pop_front()
     }
 
     /// The next answer that is known.
@@ -133,32 +214,83 @@ mod tests {
             credentials: Credentials::Pap {
                 password: password.into(),
             },
+            line: Line::default(),
+            service_name: Vec::new(),
+            accounting_id: 0,
+            framed_ip: None,
         }
+    }
+
+    fn users() -> LocalUsers {
+        LocalUsers::new([("alice".to_owned(), "hunter2".into(), Profile::default())])
+    }
+
+    fn verdicts(authenticator: &mut Authenticator) -> Vec<(u64, Verdict)> {
+        std::iter::from_fn(|| authenticator.poll_verdict())
+            .map(|(id, verdict)| (id.0, verdict))
+            .collect()
+    }
+
+    const UNKNOWN: Verdict = Verdict::Reject(RejectCause::UnknownUser);
+    const WRONG: Verdict = Verdict::Reject(RejectCause::WrongPassword);
+    const SILENT: Verdict = Verdict::Reject(RejectCause::ServersSilent);
+
+    fn accept() -> Verdict {
+        Verdict::Accept(Box::default())
     }
 
     #[test]
     fn every_request_gets_its_own_verdict_once() {
-        let users = LocalUsers::new([("alice".to_owned(), "secret".into(), Profile::default())]);
-        let mut authenticator = Authenticator::new(users);
-        authenticator.handle_request(request(1, "alice", "secret"));
+        let mut authenticator = Authenticator::new(users(), vec![Backend::Local]);
+        authenticator.handle_request(request(1, "alice", "hunter2"));
         authenticator.handle_request(request(2, "alice", "wrong"));
-        authenticator.handle_request(request(3, "bob", "secret"));
-        let verdicts: Vec<_> = std::iter::from_fn(|| authenticator.poll_verdict()).collect();
-        let expected = [
-            (RequestId(1), Verdict::Accept(Box::default())),
-            (RequestId(2), Verdict::Reject(RejectCause::WrongPassword)),
-            (RequestId(3), Verdict::Reject(RejectCause::UnknownUser)),
-        ];
-        assert_eq!(verdicts, expected);
+        authenticator.handle_request(request(3, "bob", "hunter2"));
+        let expected = [(1, accept()), (2, WRONG), (3, UNKNOWN)];
+        assert_eq!(verdicts(&mut authenticator), expected);
+        assert!(authenticator.poll_question().is_none());
+        let mut nobody = Authenticator::new(users(), Vec::new());
+        nobody.handle_request(request(1, "alice", "hunter2"));
+        assert_eq!(verdicts(&mut nobody), [(1, UNKNOWN)]);
+    }
+
+    #[test]
+    fn servers_are_asked_about_users_that_local_ones_do_not_know_and_only_about_them() {
+        let backends = vec![Backend::Local, Backend::Radius];
+        let mut authenticator = Authenticator::new(users(), backends);
+        authenticator.handle_request(request(1, "alice", "wrong"));
+        authenticator.handle_request(request(2, "bob", "b"));
+        assert_eq!(verdicts(&mut authenticator), [(1, WRONG)]);
+        assert_eq!(authenticator.poll_question().unwrap().id, RequestId(2));
+        assert!(authenticator.poll_question().is_none());
+        authenticator.handle_verdict(RequestId(2), SILENT);
+        authenticator.handle_verdict(RequestId(2), accept());
+        authenticator.handle_verdict(RequestId(9), accept());
+        assert_eq!(verdicts(&mut authenticator), [(2, SILENT)]);
+    }
+
+    #[test]
+    fn local_users_stand_in_for_silent_servers_but_never_for_a_reject() {
+        let backends = vec![Backend::Radius, Backend::Local];
+        let mut authenticator = Authenticator::new(users(), backends);
+        for id in 1..=3 {
+            let name = if id == 3 { "bob" } else { "alice" };
+            authenticator.handle_request(request(id, name, "hunter2"));
+            assert_eq!(authenticator.poll_question().unwrap().id, RequestId(id));
+        }
+        let rejected = Verdict::Reject(RejectCause::ServerRejected);
+        authenticator.handle_verdict(RequestId(1), SILENT);
+        authenticator.handle_verdict(RequestId(2), rejected.clone());
+        authenticator.handle_verdict(RequestId(3), SILENT);
+        let expected = [(1, accept()), (2, rejected), (3, SILENT)];
+        assert_eq!(verdicts(&mut authenticator), expected);
     }
 
     #[test]
     fn debug_output_hides_passwords() {
-        let users = LocalUsers::new([("alice".to_owned(), "hunter2".into(), Profile::default())]);
         let shown = format!(
             "{:?} {:?}",
             request(1, "alice", "hunter2"),
-            Authenticator::new(users)
+            Authenticator::new(users(), vec![Backend::Local])
         );
         assert!(!shown.contains("hunter2"), "{shown}");
         assert!(!shown.contains("104, 117"), "{shown}");

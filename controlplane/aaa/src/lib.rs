@@ -3,7 +3,7 @@
 //! No socket, clock or thread is in here: requests go in through `handle_*`, verdicts come out of `poll_*`, and time is an
 //! argument where it matters. The control plane's session driver owns one of each:
 //!
-//! - [`Authenticator`]: who may come in.
+//! - [`Authenticator`]: who may come in; [`radius`] asks servers.
 //! - [`AddressPools`]: the framed-ip of a session.
 //! - [`PrefixPool`]: its IPv6 prefixes, on-link or delegated.
 //! - [`PortBlocks`]: the port block a translated session has on a public address.
@@ -23,9 +23,12 @@ mod occupancy;
 mod port_blocks;
 mod prefix_pool;
 mod profile;
+pub mod radius;
 
 pub use address_pool::{AddressPool, AddressPools, Lease, LeaseError, PoolExhausted};
-pub use authenticator::{AuthRequest, Authenticator, Credentials, RejectCause, RequestId, Verdict};
+pub use authenticator::{
+    AuthRequest, Authenticator, Backend, Credentials, RejectCause, RequestId, Verdict,
+};
 pub use dynamic::{Change, Refusal, Selector};
 pub use local_users::LocalUsers;
 pub use port_blocks::{BlockError, BlocksExhausted, PortBlock, PortBlocks, QUARANTINE};

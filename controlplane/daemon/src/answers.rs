@@ -64,7 +64,7 @@ pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
         Request::Status(reply) => {
             let _ = reply.send(Box::new(status(driver, clock)));
         }
-        Request::Verdict(id, verdict) => driver.handle_verdict(id, verdict, clock),
+        Request::Verdict(id, verdict) => driver.grants.answered(id, verdict),
         Request::AccountingKept(slot) => driver.free_slot(slot, clock),
         Request::Authorize(selector, change, reply) => {
             driver.authorize(&selector, &change, reply, clock);
@@ -139,6 +139,7 @@ fn status(driver: &Driver, clock: Clock) -> Status {
             .map(|(count, value)| (count.label(), count.help(), value))
             .collect(),
         routes: driver.next_hops.view(&driver.publisher),
+        radius: driver.radius.view(),
     }
 }
 

@@ -28,6 +28,7 @@ use crate::policy_change::Changes;
 use crate::port_macs;
 use crate::presence::Presence;
 use crate::publish::Clock;
+use crate::radius::{self, Radius};
 use crate::request::{Inbox, Request};
 use crate::sessions::Sessions;
 use crate::settings::{self, Settings};
@@ -78,6 +79,7 @@ pub struct Driver {
     pub(crate) policies: Policies,
     pub(crate) changes: Changes,
     pub(crate) load: Load,
+    pub(crate) radius: Radius,
     inbox: Inbox,
     resolver: mpsc::Sender<Resolve>,
     buffer: Box<[u8; FRAME_MAX]>,
@@ -85,7 +87,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Publishes the tables and adopts the sessions of an earlier run.
+    /// Publishes the tables and adopts the sessions of an earlier run. `radius` is the way to RADIUS servers.
     ///
     /// # Errors
     /// [`DriverError`]; nothing runs then.
@@ -95,6 +97,7 @@ impl Driver {
         mut publisher: Publisher,
         inbox: Inbox,
         resolver: mpsc::Sender<Resolve>,
+        radius: Radius,
     ) -> Result<Self, DriverError> {
         let clock = Clock::now();
         publisher.publish_pools(&settings.ranges)?;
@@ -111,7 +114,7 @@ impl Driver {
             seed,
         )?;
         let grants = Grants::new(
-            Authenticator::new(settings::local_users(config)),
+            Authenticator::new(settings::local_users(config), radius::backends(config)),
             settings::address_pools(config),
             settings::pool_prefixes(config),
             settings::port_blocks(config),
@@ -133,6 +136,7 @@ impl Driver {
             waiting: Waiting::default(),
             changes: Changes::default(),
             load: Load::default(),
+            radius,
             inbox,
             resolver,
             buffer: Box::new([0; FRAME_MAX]),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bng_aaa::{
-    AddressPools, AuthRequest, Authenticator, BlockError, BlocksExhausted, Credentials, Lease,
-    LeaseError, PoolExhausted, PortBlock, PortBlocks, Prefix, PrefixError, PrefixPool,
-    PrefixesExhausted, Profile, RequestId, Verdict,
+    AddressPools, AuthRequest, Authenticator, BlockError, BlocksExhausted, Lease, LeaseError,
+    PoolExhausted, PortBlock, PortBlocks, Prefix, PrefixError, PrefixPool, PrefixesExhausted,
+    Profile, RequestId, Verdict,
 };
-use bng_pppoe::{Grant, Ipv6Grant, Proof};
+use bng_pppoe::{Grant, Ipv6Grant};
 
 use crate::settings::PoolSettings;
 
@@ -213,26 +213,18 @@ impl Grants {
     }
 
     /// Puts a question to the authenticator.
-    pub fn ask(&mut self, id: RequestId, user: &[u8], proof: &Proof) {
-        let credentials = match proof {
-            Proof::Pap(password) => Credentials::Pap {
-                password: password.as_bytes().to_vec(),
-            },
-            Proof::ChapMd5 {
-                identifier,
-                challenge,
-                response,
-            } => Credentials::ChapMd5 {
-                identifier: *identifier,
-                challenge: *challenge,
-                response: *response,
-            },
-        };
-        self.authenticator.handle_request(AuthRequest {
-            id,
-            peer_id: user.to_vec(),
-            credentials,
-        });
+    pub fn ask(&mut self, request: AuthRequest) {
+        self.authenticator.handle_request(request);
+    }
+
+    /// The next question for RADIUS servers.
+    pub fn poll_question(&mut self) -> Option<AuthRequest> {
+        self.authenticator.poll_question()
+    }
+
+    /// Takes what RADIUS servers, or their silence, said to a question.
+    pub fn answered(&mut self, id: RequestId, verdict: Verdict) {
+        self.authenticator.handle_verdict(id, verdict);
     }
 
     /// The next answer of the authenticator.

@@ -6,6 +6,7 @@
 use axum::http::StatusCode;
 use serde::Serialize;
 
+use crate::radius::view::{ExchangeView, RadiusView, ServerView};
 use crate::request::{Link, Request};
 use crate::settings::Settings;
 use crate::status::{PortView, Status};
@@ -141,7 +142,23 @@ fn of_status(status: &Status, settings: &Settings) -> Vec<Component> {
             format!("{n} gateways without a MAC address"),
         ),
     });
+    components.extend(status.radius.as_ref().map(radius));
     components
+}
+
+fn radius(view: &RadiusView) -> Component {
+    let servers = view.servers.len();
+    let all_dead = |exchange: fn(&ServerView) -> &ExchangeView| {
+        view.servers.iter().all(|server| exchange(server).is_dead)
+    };
+    let detail = if all_dead(|server| &server.authentication) {
+        "no server answers Access-Requests".to_owned()
+    } else if all_dead(|server| &server.accounting) {
+        "no server answers Accounting-Requests".to_owned()
+    } else {
+        return component("radius", Grade::Ok, format!("{servers} servers"));
+    };
+    component("radius", Grade::Degraded, detail)
 }
 
 fn dataplane(status: &Status) -> Component {

@@ -22,6 +22,7 @@ pub mod policy_view;
 mod port_macs;
 mod presence;
 mod publish;
+pub mod radius;
 pub mod request;
 pub mod rest;
 pub mod said;

@@ -6,17 +6,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bng_aaa::{Profile, RejectCause as AaaReject, RequestId, Verdict};
+use bng_aaa::{
+    AuthRequest as Question, Credentials, Profile, RejectCause as AaaReject, RequestId, Verdict,
+};
 use bng_config::BeyondMax;
 use bng_pppoe::{
-    AccessLine, AuthRequest, AuthVerdict, Event, NetworkDownReason, RejectCause, SessionRecord,
-    SessionRef, TerminateCause,
+    AccessLine, AuthRequest, AuthVerdict, Event, NetworkDownReason, Proof, RejectCause,
+    SessionRecord, SessionRef, TerminateCause,
 };
 use bng_shm::{BlockOwner, PublishError, SessionState, SlotIndex};
 use bng_wire::VlanStack;
 
 use crate::causes::EndCause;
 use crate::driver::Driver;
+use crate::dynamic;
 use crate::grants::{GrantError, Holding, Wanted};
 use crate::publish::{self, Clock, Open};
 use crate::said::{self, Said};
@@ -63,10 +66,22 @@ impl Driver {
     pub(crate) fn handle_engine(&mut self, clock: Clock) {
         loop {
             self.handle_events(clock);
+            self.ask_servers();
             let Some((id, verdict)) = self.grants.poll_verdict() else {
                 return;
             };
             self.handle_verdict(id, verdict, clock);
+        }
+    }
+
+    fn ask_servers(&mut self) {
+        while let Some(question) = self.grants.poll_question() {
+            let id = question.id;
+            if !self.radius.ask(question) {
+                self.tally.add(Count::RadiusBusy);
+                let silent = Verdict::Reject(AaaReject::ServersSilent);
+                self.grants.answered(id, silent);
+            }
         }
     }
 
@@ -181,7 +196,15 @@ impl Driver {
         self.waiting.next += 1;
         let id = RequestId(self.waiting.next);
         self.waiting.requests.insert(id, asked);
-        self.grants.ask(id, &request.user_name, &request.proof);
+        self.grants.ask(Question {
+            id,
+            peer_id: request.user_name,
+            credentials: credentials(request.proof),
+            line: dynamic::line(&self.settings, live),
+            service_name: request.service_name,
+            accounting_id: live.accounting_id,
+            framed_ip: live.framed_ip(),
+        });
     }
 
     pub(crate) fn handle_verdict(&mut self, id: RequestId, verdict: Verdict, clock: Clock) {
@@ -686,5 +709,22 @@ impl Driver {
     pub(crate) fn publish_failed(&mut self, what: &str, error: &PublishError) {
         self.tally.add(Count::PublishFailed);
         tracing::error!(%error, "{what} could not be published");
+    }
+}
+
+fn credentials(proof: Proof) -> Credentials {
+    match proof {
+        Proof::Pap(password) => Credentials::Pap {
+            password: password.as_bytes().to_vec(),
+        },
+        Proof::ChapMd5 {
+            identifier,
+            challenge,
+            response,
+        } => Credentials::ChapMd5 {
+            identifier,
+            challenge,
+            response,
+        },
     }
 }

@@ -27,6 +27,7 @@ use anyhow::Context;
 use bng_config::{Config, LogLevel};
 use bng_controlplane::driver::Driver;
 use bng_controlplane::netlink;
+use bng_controlplane::radius;
 use bng_controlplane::request::{DriverHandle, Link, Request};
 use bng_controlplane::rest::token::Token;
 use bng_controlplane::rest::{self, Api};
@@ -207,7 +208,8 @@ fn start_driver(
 ) -> anyhow::Result<Running> {
     let (handle, inbox) = DriverHandle::new(publisher.waker());
     let (resolver, wanted) = mpsc::channel(RESOLVE_WAITING);
-    let driver = Driver::new(config, settings.clone(), publisher, inbox, resolver)?;
+    let radius = radius::start(config, &handle)?;
+    let driver = Driver::new(config, settings.clone(), publisher, inbox, resolver, radius)?;
     let (running, over) = oneshot::channel::<()>();
     std::thread::Builder::new()
         .name("driver".to_owned())

@@ -3,6 +3,7 @@
 //! The numbers live in shared memory and in the driver; each scrape copies them into a registry of its own.
 
 mod coalescing;
+mod radius;
 
 use bng_config::Coalescing;
 use bng_shm::{Counter, FRAME_RING_SLOTS, Group};
@@ -59,6 +60,7 @@ pub(crate) fn text(status: &Status, configured: &Coalescing) -> prometheus::Resu
     ports(&page, status)?;
     pools(&page, status)?;
     control(&page, status)?;
+    radius::fill(&page, status)?;
     let mut out = Vec::new();
     let mut families = page.0.gather();
     families.extend(coalescing::sizes(status));

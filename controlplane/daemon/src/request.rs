@@ -169,14 +169,23 @@ impl DriverHandle {
     /// # Errors
     /// [`AskError::Busy`] or [`AskError::Gone`].
     pub fn tell(&self, request: Request) -> Result<(), AskError> {
+        self.try_tell(request).map_err(|(error, _)| error)
+    }
+
+    /// The same, and gives the request back that could not be sent.
+    ///
+    /// # Errors
+    /// [`AskError::Busy`] or [`AskError::Gone`].
+    #[allow(clippy::result_large_err)]
+    pub fn try_tell(&self, request: Request) -> Result<(), (AskError, Request)> {
         // Counted first: a driver that sees the count and no request yet looks once more instead of sleeping.
         self.pulse.pending.fetch_add(1, Ordering::AcqRel);
         let sent = self.requests.try_send(request);
         if let Err(error) = sent {
             self.pulse.pending.fetch_sub(1, Ordering::AcqRel);
             return Err(match error {
-                std::sync::mpsc::TrySendError::Full(_) => AskError::Busy,
-                std::sync::mpsc::TrySendError::Disconnected(_) => AskError::Gone,
+                std::sync::mpsc::TrySendError::Full(request) => (AskError::Busy, request),
+                std::sync::mpsc::TrySendError::Disconnected(request) => (AskError::Gone, request),
             });
         }
         self.waker.wake();

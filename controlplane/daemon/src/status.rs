@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::radius::view::RadiusView;
+
 /// Everything but the sessions themselves.
 #[derive(Debug, Clone, Default)]
 pub struct Status {
@@ -28,6 +30,8 @@ pub struct Status {
     pub driver: Vec<(&'static str, &'static str, u64)>,
     /// What is mirrored from the kernel.
     pub routes: RoutesView,
+    /// RADIUS; `None` where it is not configured.
+    pub radius: Option<RadiusView>,
 }
 
 /// bng-dataplane as control sees it.

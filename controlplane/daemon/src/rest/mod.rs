@@ -89,6 +89,7 @@ fn api_router() -> OpenApiRouter<Api> {
         .routes(routes!(status::pools))
         .routes(routes!(status::dataplane))
         .routes(routes!(status::coalescing))
+        .routes(routes!(status::radius))
 }
 
 /// Everything that is served at `api.listen`; `with_metrics` unless metrics have an address of their own.

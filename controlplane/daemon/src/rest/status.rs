@@ -6,6 +6,7 @@ use axum::extract::State;
 use super::Api;
 use super::error::{ApiError, ErrorBody};
 use crate::coalescing::{self, CoalescingView};
+use crate::radius::view::RadiusView;
 use crate::status::{DataplaneView, DropView, PoolsView, PortView, WorkerView};
 
 /// Workers, and the host path behind them.
@@ -62,6 +63,20 @@ pub(crate) async fn drops(State(api): State<Api>) -> Result<Json<Vec<DropView>>,
 )]
 pub(crate) async fn pools(State(api): State<Api>) -> Result<Json<PoolsView>, ApiError> {
     Ok(Json(api.status().await?.pools))
+}
+
+/// RADIUS servers; `null` where none is configured.
+#[utoipa::path(
+    get,
+    path = "/api/v1/radius",
+    responses(
+        (status = 200, body = Option<RadiusView>),
+        (status = 401, body = ErrorBody),
+        (status = 503, body = ErrorBody)
+    )
+)]
+pub(crate) async fn radius(State(api): State<Api>) -> Result<Json<Option<RadiusView>>, ApiError> {
+    Ok(Json(api.status().await?.radius))
 }
 
 /// The forwarding process.

@@ -123,7 +123,9 @@ impl World {
         let (handle, inbox) = DriverHandle::new(publisher.waker());
         let (resolver, wanted) = mpsc::channel(16);
         let settings = self.settings.clone();
-        let driver = Driver::new(&self.config, settings, publisher, inbox, resolver).unwrap();
+        let radius = bng_controlplane::radius::start(&self.config, &handle).unwrap();
+        let driver =
+            Driver::new(&self.config, settings, publisher, inbox, resolver, radius).unwrap();
         self.resolved = Some(wanted);
         self.driver = Some((handle, std::thread::spawn(|| driver.run())));
     }

@@ -1,0 +1,114 @@
+//! What operators see of RADIUS.
+
+use std::collections::BTreeMap;
+
+use bng_aaa::radius::terms::Unusable;
+use bng_aaa::radius::{Client, Discard, Stats};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::sockets::Sockets;
+
+/// What happened with a server, in authentication or in accounting.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ExchangeView {
+    /// UDP port.
+    pub port: u16,
+    /// Whether it counts as dead: it is asked last.
+    pub is_dead: bool,
+    /// Requests under way to it.
+    pub pending: usize,
+    /// Requests it was asked.
+    pub requests: u64,
+    /// Times one was sent again.
+    pub retransmissions: u64,
+    /// Answers.
+    pub answers: u64,
+    /// Requests it was given up for.
+    pub timeouts: u64,
+    /// Times it was declared dead.
+    pub deaths: u64,
+    /// Datagrams of it that were discarded, by reason.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub discarded: BTreeMap<&'static str, u64>,
+    /// Sum of the times of `timed` answers, microseconds.
+    pub round_trips_us: u64,
+    /// Answers to requests that were sent once.
+    pub timed: u64,
+}
+
+impl ExchangeView {
+    fn show(&mut self, stats: &Stats) {
+        let reasons = Discard::ALL.iter().map(|it| it.label());
+        *self = Self {
+            port: self.port,
+            is_dead: stats.is_dead,
+            pending: stats.pending,
+            requests: stats.requests,
+            retransmissions: stats.retransmissions,
+            answers: stats.answers,
+            timeouts: stats.timeouts,
+            deaths: stats.deaths,
+            discarded: reasons.zip(stats.discarded).collect(),
+            round_trips_us: stats.round_trips.as_micros().try_into().unwrap_or(u64::MAX),
+            timed: stats.timed,
+        };
+    }
+}
+
+/// A server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ServerView {
+    /// Its address.
+    pub address: String,
+    /// Authentication.
+    pub authentication: ExchangeView,
+    /// Accounting; nothing is counted unless it is configured.
+    pub accounting: ExchangeView,
+}
+
+/// RADIUS as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RadiusView {
+    /// Servers, the preferred one first.
+    pub servers: Vec<ServerView>,
+    /// Access-Requests that wait for an identifier.
+    pub queued: usize,
+    /// Access-Requests that found no room to wait.
+    pub queue_full: u64,
+    /// Access-Requests that could not be sent, for example for want of a route.
+    pub send_failed: u64,
+    /// Access-Accepts whose terms cannot be met, by the attribute to blame.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub unusable_terms: BTreeMap<&'static str, u64>,
+}
+
+impl RadiusView {
+    pub(super) fn new(radius: &bng_config::Radius) -> Self {
+        let exchange = |port| ExchangeView {
+            port,
+            ..ExchangeView::default()
+        };
+        let servers = radius.servers.iter().map(|server| ServerView {
+            address: server.address.to_string(),
+            authentication: exchange(server.auth_port),
+            accounting: exchange(server.accounting_port),
+        });
+        Self {
+            servers: servers.collect(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn show_authentication<T>(&mut self, client: &Client<T>, sockets: &Sockets) {
+        for (server, stats) in self.servers.iter_mut().zip(client.stats()) {
+            server.authentication.show(&stats);
+        }
+        (self.queued, self.queue_full) = client.queued();
+        self.send_failed = sockets.failed();
+    }
+
+    pub(super) fn count_unusable(&mut self, unusable: Unusable) {
+        *self.unusable_terms.entry(unusable.0).or_default() += 1;
+    }
+}

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
@@ -44,7 +45,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Session(SessionCommand),
     /// List sessions that have ended, latest first, with their cause.
-    History(Window),
+    History(HistoryFilter),
     /// Reasons for which frames were dropped.
     Drops {
         /// Also those that never happened.
@@ -195,9 +196,9 @@ impl Window {
     }
 }
 
-/// Which sessions. Everything given must be met.
+/// Whose sessions. Everything given must be met.
 #[derive(Debug, Args)]
-pub(crate) struct SessionFilter {
+pub(crate) struct Subscriber {
     /// Name of the subscriber, whole.
     #[arg(long)]
     user: Option<String>,
@@ -210,9 +211,55 @@ pub(crate) struct SessionFilter {
     /// Name of the access port.
     #[arg(long)]
     port: Option<String>,
+    /// Agent-Circuit-Id of the line, whole.
+    #[arg(long)]
+    circuit: Option<String>,
+    /// Agent-Remote-Id of the line, whole.
+    #[arg(long)]
+    remote: Option<String>,
+    /// S-VLAN id; 0 for frames without a tag.
+    #[arg(long)]
+    s_vlan: Option<u16>,
+    /// C-VLAN id; 0 for frames without a second tag.
+    #[arg(long)]
+    c_vlan: Option<u16>,
+    /// PPPoE session id.
+    #[arg(long)]
+    session_id: Option<u16>,
+}
+
+impl Subscriber {
+    /// As REST wants it.
+    pub(crate) fn query(&self) -> Vec<(&'static str, String)> {
+        let number = |n: u16| n.to_string();
+        given([
+            ("user", self.user.clone()),
+            ("ip", self.ip.clone()),
+            ("mac", self.mac.clone()),
+            ("port", self.port.clone()),
+            ("circuit", self.circuit.clone()),
+            ("remote", self.remote.clone()),
+            ("s_vlan", self.s_vlan.map(number)),
+            ("c_vlan", self.c_vlan.map(number)),
+            ("session_id", self.session_id.map(number)),
+        ])
+    }
+}
+
+/// Which sessions. Everything given must be met.
+#[derive(Debug, Args)]
+pub(crate) struct SessionFilter {
+    #[command(flatten)]
+    subscriber: Subscriber,
     /// negotiating, forwarding or closing.
     #[arg(long)]
     state: Option<String>,
+    /// Name of the address pool.
+    #[arg(long)]
+    pool: Option<String>,
+    /// Name of the policy.
+    #[arg(long)]
+    policy: Option<String>,
     #[command(flatten)]
     window: Window,
 }
@@ -220,20 +267,101 @@ pub(crate) struct SessionFilter {
 impl SessionFilter {
     /// As REST wants it.
     pub(crate) fn query(&self) -> Vec<(&'static str, String)> {
-        let mut query = given([
-            ("user", self.user.clone()),
-            ("ip", self.ip.clone()),
-            ("mac", self.mac.clone()),
-            ("port", self.port.clone()),
+        let mut query = self.subscriber.query();
+        query.extend(given([
             ("state", self.state.clone()),
-        ]);
+            ("pool", self.pool.clone()),
+            ("policy", self.policy.clone()),
+        ]));
         query.extend(self.window.query());
         query
     }
+}
+
+/// Which ended sessions. Everything given must be met.
+#[derive(Debug, Args)]
+pub(crate) struct HistoryFilter {
+    #[command(flatten)]
+    subscriber: Subscriber,
+    /// Why it ended.
+    #[arg(long)]
+    cause: Option<String>,
+    /// Whether it was ever up.
+    #[arg(long, value_name = "true|false")]
+    was_up: Option<bool>,
+    /// Sessions that ended since then: a time ago such as 90s, 15m, 2h or 7d.
+    #[arg(long, value_name = "AGO", value_parser = ago)]
+    since: Option<Duration>,
+    /// Sessions that started before then; with --since all that were there at some time between.
+    #[arg(long, value_name = "AGO", value_parser = ago)]
+    until: Option<Duration>,
+    #[command(flatten)]
+    window: Window,
+}
+
+impl HistoryFilter {
+    /// As REST wants it.
+    pub(crate) fn query(&self) -> Vec<(&'static str, String)> {
+        let unix_ms = |ago: Duration| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let moment = now.unwrap_or_default().saturating_sub(ago);
+            moment.as_millis().to_string()
+        };
+        let mut query = self.subscriber.query();
+        query.extend(given([
+            ("cause", self.cause.clone()),
+            ("was_up", self.was_up.map(|was_up| was_up.to_string())),
+            ("since", self.since.map(unix_ms)),
+            ("until", self.until.map(unix_ms)),
+        ]));
+        query.extend(self.window.query());
+        query
+    }
+}
+
+/// A time such as 90s, 15m, 2h or 7d.
+fn ago(text: &str) -> Result<Duration, &'static str> {
+    let span = || {
+        let (at, unit) = text.char_indices().next_back()?;
+        let seconds = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 3_600,
+            'd' => 86_400,
+            _ => return None,
+        };
+        let count: u64 = text.get(..at)?.parse().ok()?;
+        count.checked_mul(seconds).map(Duration::from_secs)
+    };
+    span().ok_or("write a number and s, m, h or d, such as 15m")
 }
 
 fn given<const N: usize>(all: [(&'static str, Option<String>); N]) -> Vec<(&'static str, String)> {
     let all = all.into_iter();
     all.filter_map(|(name, value)| Some((name, value?)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_ago_is_a_number_and_a_unit() {
+        for (text, seconds) in [("90s", 90), ("15m", 900), ("2h", 7_200), ("7d", 604_800)] {
+            assert_eq!(ago(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for wrong in [
+            "",
+            "s",
+            "15",
+            "-1s",
+            "1.5h",
+            "2w",
+            "99999999999999999999d",
+            "1\u{e9}",
+        ] {
+            assert!(ago(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -107,6 +107,42 @@ fn filters_and_token_reach_the_gateway_and_a_table_comes_back() {
 }
 
 #[test]
+fn the_history_is_asked_for_by_whose_why_and_when() {
+    let token = TokenFile::new("history");
+    let gateway = Gateway::new("200 OK", r#"{"total":0,"offset":0,"items":[]}"#);
+    let output = bngctl(
+        &gateway.url,
+        &token,
+        &[
+            "history",
+            "--circuit",
+            "olt 1/1",
+            "--s-vlan",
+            "0",
+            "--cause",
+            "dead_peer",
+            "--was-up",
+            "true",
+            "--since",
+            "2h",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let head = gateway.asked.join().unwrap();
+    let expected = "GET /api/v1/sessions/history?circuit=olt%201%2F1&s_vlan=0&cause=dead_peer&was_up=true&since=";
+    assert!(head.starts_with(expected), "{head}");
+    let since: u64 = head[expected.len()..]
+        .split(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let ago = u64::try_from(now.unwrap().as_millis()).unwrap() - since;
+    assert!((7_200_000..7_320_000).contains(&ago), "{ago} ms ago");
+}
+
+#[test]
 fn json_is_the_gateways_answer() {
     let token = TokenFile::new("json");
     let gateway = Gateway::new(

@@ -9,8 +9,8 @@ use bng_shm::{Counter, Offloads, PortState, PortStatus};
 use crate::driver::Driver;
 use crate::policy_view;
 use crate::publish::Clock;
-use crate::request::{Request, SessionFilter, Window};
-use crate::sessions::Live;
+use crate::request::{Request, Window};
+use crate::selection::{self, HistoryFilter, SessionFilter};
 use crate::status::{
     AddressPoolView, DataplaneView, DropView, NatPoolView, PoolsView, PortView, PrefixPoolView,
     RingsView, Status, WorkerView,
@@ -27,7 +27,8 @@ pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
             let detail = driver.sessions.at(slot).map(|live| {
                 let stats = driver.publisher.session_stats(slot).unwrap_or_default();
                 let info = driver.engine.session(live.session);
-                SessionDetail::new(&driver.settings, live, &stats, info.as_ref(), clock)
+                let ids = selection::line_ids(driver, live);
+                SessionDetail::new(&driver.settings, live, ids, &stats, info.as_ref(), clock)
             });
             let _ = reply.send(detail);
         }
@@ -49,17 +50,8 @@ pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
         Request::Filters(reply) => {
             let _ = reply.send(policy_view::filters(driver));
         }
-        Request::History(window, reply) => {
-            let history = driver.sessions.history();
-            let total = history.len();
-            let shown = history.skip(window.offset).take(window.limit);
-            let _ = reply.send(Page {
-                total,
-                offset: window.offset,
-                items: shown
-                    .map(|ended| EndedView::new(&driver.settings, ended))
-                    .collect(),
-            });
+        Request::History(filter, window, reply) => {
+            let _ = reply.send(history(driver, &filter, window));
         }
         Request::Status(reply) => {
             let _ = reply.send(Box::new(status(driver, clock)));
@@ -77,32 +69,30 @@ pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
     }
 }
 
-fn matches(filter: &SessionFilter, live: &Live) -> bool {
-    let SessionFilter {
-        user,
-        ip,
-        mac,
-        access_port,
-        state,
-    } = filter;
-    (user.as_ref()).is_none_or(|user| user.as_bytes() == &*live.user)
-        && ip.is_none_or(|ip| live.has_address(ip))
-        && mac.is_none_or(|mac| live.line.mac == mac)
-        && access_port.is_none_or(|port| live.session.port.0 == port)
-        && state.is_none_or(|state| live.state == state)
+fn sessions(driver: &Driver, filter: &SessionFilter, window: Window) -> Page<SessionView> {
+    let fitting = driver.sessions.iter().filter(|it| filter.fits(driver, it));
+    page(fitting, window, |live| {
+        let stats = driver.publisher.session_stats(live.slot());
+        SessionView::new(&driver.settings, live, &stats.unwrap_or_default())
+    })
 }
 
-fn sessions(driver: &Driver, filter: &SessionFilter, window: Window) -> Page<SessionView> {
+fn history(driver: &Driver, filter: &HistoryFilter, window: Window) -> Page<EndedView> {
+    let fitting = driver.sessions.history().filter(|it| filter.fits(it));
+    page(fitting, window, |it| EndedView::new(&driver.settings, it))
+}
+
+/// Only what is shown is made into a view.
+fn page<T, V: utoipa::ToSchema>(
+    all: impl Iterator<Item = T>,
+    window: Window,
+    view: impl Fn(T) -> V,
+) -> Page<V> {
     let mut total = 0;
     let mut items = Vec::new();
-    for live in driver.sessions.iter().filter(|live| matches(filter, live)) {
+    for item in all {
         if total >= window.offset && items.len() < window.limit {
-            let stats = driver.publisher.session_stats(live.slot());
-            items.push(SessionView::new(
-                &driver.settings,
-                live,
-                &stats.unwrap_or_default(),
-            ));
+            items.push(view(item));
         }
         total += 1;
     }

@@ -26,6 +26,7 @@ pub mod radius;
 pub mod request;
 pub mod rest;
 pub mod said;
+pub mod selection;
 pub mod sessions;
 pub mod settings;
 pub mod status;

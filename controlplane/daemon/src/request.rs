@@ -1,20 +1,19 @@
 //! Messages to the driver thread, and the handle REST and the netlink watcher hold.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use bng_aaa::{Change, Refusal, RequestId, Selector, Verdict};
-use bng_shm::{SessionState, SlotIndex, Waker, monotonic_ms};
-use bng_wire::MacAddr;
+use bng_shm::{SlotIndex, Waker, monotonic_ms};
 use parking_lot::RwLock;
 use tokio::sync::oneshot;
 
 use crate::kernel::Delta;
 use crate::policy_change::{ChangeReply, PolicyChange};
 use crate::policy_view::{ConfiguredPolicyView, FilterView};
+use crate::selection::{HistoryFilter, SessionFilter};
 use crate::status::Status;
 use crate::views::{EndedView, Page, SessionDetail, SessionView};
 
@@ -22,21 +21,6 @@ use crate::views::{EndedView, Page, SessionDetail, SessionView};
 const WAITING_MAX: usize = 1_024;
 /// How long an answer may take before the driver counts as stuck.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-
-/// Which sessions are asked for. What is `None` does not matter.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SessionFilter {
-    /// Name of the subscriber, whole.
-    pub user: Option<String>,
-    /// Its address, or one in its IPv6 prefixes.
-    pub ip: Option<IpAddr>,
-    /// Its MAC address.
-    pub mac: Option<MacAddr>,
-    /// Index among the access ports.
-    pub access_port: Option<u8>,
-    /// State of the entry.
-    pub state: Option<SessionState>,
-}
 
 /// A part of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +47,7 @@ pub enum Request {
     /// List the filters of the configuration.
     Filters(oneshot::Sender<Vec<FilterView>>),
     /// List ended sessions, latest first.
-    History(Window, oneshot::Sender<Page<EndedView>>),
+    History(HistoryFilter, Window, oneshot::Sender<Page<EndedView>>),
     /// The state of everything else.
     Status(oneshot::Sender<Box<Status>>),
     /// What has changed in the kernel's tables; `None` when the watcher has lost its picture.

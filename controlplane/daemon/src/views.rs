@@ -188,6 +188,10 @@ pub struct EndedView {
     pub framed_ip: Option<Ipv4Addr>,
     /// Port block it had.
     pub nat: Option<NatBlockView>,
+    /// TR-101 Agent-Circuit-Id.
+    pub circuit_id: String,
+    /// TR-101 Agent-Remote-Id.
+    pub remote_id: String,
     /// Why it ended.
     pub cause: &'static str,
     /// Whether it was ever up.
@@ -285,11 +289,12 @@ impl NegotiatedView {
 }
 
 impl SessionDetail {
-    /// Everything known of a session.
+    /// Everything known of a session; with its line's circuit id and remote id.
     #[must_use]
     pub fn new(
         settings: &Settings,
         live: &Live,
+        (circuit_id, remote_id): (&[u8], &[u8]),
         stats: &StatsCopy,
         info: Option<&SessionInfo<'_>>,
         clock: Clock,
@@ -300,8 +305,8 @@ impl SessionDetail {
         Self {
             session: SessionView::new(settings, live, stats),
             opened_unix_ms: (live.opened_unix_ms != 0).then_some(live.opened_unix_ms),
-            circuit_id: text(&live.circuit_id),
-            remote_id: text(&live.remote_id),
+            circuit_id: text(circuit_id),
+            remote_id: text(remote_id),
             service_name: info.map_or_else(String::new, |info| text(info.service_name)),
             pool: pool.map(|pool| pool.name.clone()),
             accounting_id: (live.accounting_id != 0).then_some(live.accounting_id),
@@ -328,6 +333,8 @@ impl EndedView {
             c_vlan: vlans.c_vlan,
             framed_ip: live.framed_ip(),
             nat: nat(live),
+            circuit_id: text(&live.circuit_id),
+            remote_id: text(&live.remote_id),
             cause: ended.end.cause.name(),
             was_up: ended.end.was_up,
             started_unix_ms: live.started_unix_ms,

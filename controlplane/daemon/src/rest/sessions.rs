@@ -1,7 +1,5 @@
 //! Sessions: list, show, end, and those that have ended.
 
-use std::net::IpAddr;
-
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -13,7 +11,9 @@ use utoipa::IntoParams;
 
 use super::Api;
 use super::error::{ApiError, ErrorBody};
-use crate::request::{Request, SessionFilter, Window};
+use crate::causes::EndCause;
+use crate::request::{Request, Window};
+use crate::selection::{HistoryFilter, SessionFilter, Subscriber};
 use crate::sessions::state_name;
 use crate::settings::Settings;
 use crate::views::{EndedView, Page, SessionDetail, SessionView};
@@ -21,17 +21,6 @@ use crate::views::{EndedView, Page, SessionDetail, SessionView};
 /// Entries of a page unless asked otherwise, and at most.
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1_000;
-
-/// Which part of a list.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct WindowQuery {
-    /// Entries at most, 1 to 1,000, default 100.
-    limit: Option<usize>,
-    /// Entries to leave out, default 0.
-    offset: Option<usize>,
-}
 
 /// Which sessions, and which part of the list. Everything given must be met.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -46,8 +35,59 @@ pub(crate) struct SessionsQuery {
     mac: Option<String>,
     /// Name of the access port.
     port: Option<String>,
+    /// TR-101 Agent-Circuit-Id, whole.
+    circuit: Option<String>,
+    /// TR-101 Agent-Remote-Id, whole.
+    remote: Option<String>,
+    /// S-VLAN id, 0 for frames without a tag.
+    s_vlan: Option<u16>,
+    /// C-VLAN id, 0 for frames without a second tag.
+    c_vlan: Option<u16>,
+    /// PPPoE session id.
+    session_id: Option<u16>,
     /// `negotiating`, `forwarding` or `closing`.
     state: Option<String>,
+    /// Name of the address pool.
+    pool: Option<String>,
+    /// Name of the policy.
+    policy: Option<String>,
+    /// Entries at most, 1 to 1,000, default 100.
+    limit: Option<usize>,
+    /// Entries to leave out, default 0.
+    offset: Option<usize>,
+}
+
+/// Which ended sessions, and which part of the list. Everything given must be met.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HistoryQuery {
+    /// Name of the subscriber, whole.
+    user: Option<String>,
+    /// Address it had: IPv4, or an IPv6 address in one of its prefixes.
+    ip: Option<String>,
+    /// Client MAC address.
+    mac: Option<String>,
+    /// Name of the access port.
+    port: Option<String>,
+    /// TR-101 Agent-Circuit-Id, whole.
+    circuit: Option<String>,
+    /// TR-101 Agent-Remote-Id, whole.
+    remote: Option<String>,
+    /// S-VLAN id, 0 for frames without a tag.
+    s_vlan: Option<u16>,
+    /// C-VLAN id, 0 for frames without a second tag.
+    c_vlan: Option<u16>,
+    /// PPPoE session id.
+    session_id: Option<u16>,
+    /// Why it ended.
+    cause: Option<String>,
+    /// Whether it was ever up.
+    was_up: Option<bool>,
+    /// Unix time in milliseconds: sessions that ended then or later.
+    since: Option<u64>,
+    /// Unix time in milliseconds: sessions that started before. With `since`: all that were there at some time between.
+    until: Option<u64>,
     /// Entries at most, 1 to 1,000, default 100.
     limit: Option<usize>,
     /// Entries to leave out, default 0.
@@ -79,37 +119,124 @@ fn parse_mac(text: &str) -> Option<MacAddr> {
     parts.next().is_none().then_some(MacAddr(bytes))
 }
 
-fn filter(query: &SessionsQuery, settings: &Settings) -> Result<SessionFilter, ApiError> {
-    let bad = |what: &str, value: &str, expected: &str| {
-        ApiError::BadQuery(format!("{what} is `{value}`, expected is {expected}"))
-    };
-    let ip = |text: &String| {
-        text.parse::<IpAddr>()
-            .map_err(|_| bad("ip", text, "an IPv4 or IPv6 address"))
-    };
-    let mac = |text: &String| {
-        parse_mac(text).ok_or_else(|| bad("mac", text, "an address such as 02:00:00:00:00:01"))
-    };
-    let port = |text: &String| {
-        let port = settings.port(text).and_then(|(_, port)| port.access);
-        port.ok_or_else(|| bad("port", text, "the name of an access port"))
-    };
-    let state = |text: &String| {
-        let states = [
-            SessionState::Negotiating,
-            SessionState::Forwarding,
-            SessionState::Closing,
-        ];
-        (states.into_iter().find(|state| state_name(*state) == text))
-            .ok_or_else(|| bad("state", text, "negotiating, forwarding or closing"))
-    };
-    Ok(SessionFilter {
-        user: query.user.clone(),
-        ip: query.ip.as_ref().map(ip).transpose()?,
-        mac: query.mac.as_ref().map(mac).transpose()?,
-        access_port: query.port.as_ref().map(port).transpose()?,
-        state: query.state.as_ref().map(state).transpose()?,
-    })
+/// A subscriber as a client of this interface writes it.
+#[derive(Debug, Default)]
+pub(super) struct Written<'a> {
+    pub(super) user: Option<&'a str>,
+    pub(super) ip: Option<&'a str>,
+    pub(super) mac: Option<&'a str>,
+    pub(super) port: Option<&'a str>,
+    pub(super) circuit: Option<&'a str>,
+    pub(super) remote: Option<&'a str>,
+    pub(super) s_vlan: Option<u16>,
+    pub(super) c_vlan: Option<u16>,
+    pub(super) session_id: Option<u16>,
+}
+
+/// What is wrong with a value, and what it should be.
+fn bad(what: &str, value: &str, expected: &str) -> String {
+    format!("{what} is `{value}`, expected is {expected}")
+}
+
+impl Written<'_> {
+    /// What is meant.
+    ///
+    /// # Errors
+    /// A sentence that says which value cannot be.
+    pub(super) fn read(&self, settings: &Settings) -> Result<Subscriber, String> {
+        let ip = |text: &str| {
+            text.parse()
+                .map_err(|_| bad("ip", text, "an IPv4 or IPv6 address"))
+        };
+        let mac = |text: &str| {
+            parse_mac(text).ok_or_else(|| bad("mac", text, "an address such as 02:00:00:00:00:01"))
+        };
+        let port = |text: &str| {
+            let port = settings.port(text).and_then(|(_, port)| port.access);
+            port.ok_or_else(|| bad("port", text, "the name of an access port"))
+        };
+        let vlan = |what: &str, id: Option<u16>| match id {
+            Some(4095..) => Err(bad(what, &id.unwrap_or(0).to_string(), "0 to 4094")),
+            id => Ok(id),
+        };
+        Ok(Subscriber {
+            user: self.user.map(str::to_owned),
+            ip: self.ip.map(ip).transpose()?,
+            mac: self.mac.map(mac).transpose()?,
+            access_port: self.port.map(port).transpose()?,
+            circuit_id: self.circuit.map(str::to_owned),
+            remote_id: self.remote.map(str::to_owned),
+            s_vlan: vlan("s_vlan", self.s_vlan)?,
+            c_vlan: vlan("c_vlan", self.c_vlan)?,
+            session_id: self.session_id,
+        })
+    }
+}
+
+impl SessionsQuery {
+    fn filter(&self, settings: &Settings) -> Result<SessionFilter, String> {
+        let state = |text: &String| {
+            let states = [
+                SessionState::Negotiating,
+                SessionState::Forwarding,
+                SessionState::Closing,
+            ];
+            (states.into_iter().find(|state| state_name(*state) == text))
+                .ok_or_else(|| bad("state", text, "negotiating, forwarding or closing"))
+        };
+        let written = Written {
+            user: self.user.as_deref(),
+            ip: self.ip.as_deref(),
+            mac: self.mac.as_deref(),
+            port: self.port.as_deref(),
+            circuit: self.circuit.as_deref(),
+            remote: self.remote.as_deref(),
+            s_vlan: self.s_vlan,
+            c_vlan: self.c_vlan,
+            session_id: self.session_id,
+        };
+        let named = |what, name: &Option<String>, mut known: std::slice::Iter<'_, &str>| match name
+        {
+            Some(name) if known.all(|it| it != name) => Err(bad(what, name, "a configured one")),
+            name => Ok(name.clone()),
+        };
+        let pools: Vec<_> = settings.pools.iter().map(|it| it.name.as_str()).collect();
+        let policies = settings.terms.policies.iter();
+        let policies: Vec<_> = policies.map(|it| it.name.as_str()).collect();
+        Ok(SessionFilter {
+            subscriber: written.read(settings)?,
+            state: self.state.as_ref().map(state).transpose()?,
+            pool: named("pool", &self.pool, pools.iter())?,
+            policy: named("policy", &self.policy, policies.iter())?,
+        })
+    }
+}
+
+impl HistoryQuery {
+    fn filter(&self, settings: &Settings) -> Result<HistoryFilter, String> {
+        let written = Written {
+            user: self.user.as_deref(),
+            ip: self.ip.as_deref(),
+            mac: self.mac.as_deref(),
+            port: self.port.as_deref(),
+            circuit: self.circuit.as_deref(),
+            remote: self.remote.as_deref(),
+            s_vlan: self.s_vlan,
+            c_vlan: self.c_vlan,
+            session_id: self.session_id,
+        };
+        let cause = |name: &String| {
+            let cause = EndCause::of_name(name);
+            cause.ok_or_else(|| bad("cause", name, "a cause of bng_pppoe_ended_total"))
+        };
+        Ok(HistoryFilter {
+            subscriber: written.read(settings)?,
+            cause: self.cause.as_ref().map(cause).transpose()?,
+            was_up: self.was_up,
+            since_unix_ms: self.since,
+            until_unix_ms: self.until,
+        })
+    }
 }
 
 /// The slot an id such as `access0-4660` names.
@@ -151,7 +278,7 @@ pub(crate) async fn list(
     sessions: Result<Query<SessionsQuery>, QueryRejection>,
 ) -> Result<Json<Page<SessionView>>, ApiError> {
     let sessions = query(sessions)?;
-    let filter = filter(&sessions, &api.settings)?;
+    let filter = (sessions.filter(&api.settings)).map_err(ApiError::BadQuery)?;
     let window = window(sessions.limit, sessions.offset)?;
     let driver = api.driver()?;
     let page = driver.ask(|reply| Request::Sessions(filter, window, reply));
@@ -216,7 +343,7 @@ pub(crate) async fn end(
 #[utoipa::path(
     get,
     path = "/api/v1/sessions/history",
-    params(WindowQuery),
+    params(HistoryQuery),
     responses(
         (status = 200, body = Page<EndedView>),
         (status = 400, body = ErrorBody),
@@ -226,12 +353,13 @@ pub(crate) async fn end(
 )]
 pub(crate) async fn history(
     State(api): State<Api>,
-    part: Result<Query<WindowQuery>, QueryRejection>,
+    sessions: Result<Query<HistoryQuery>, QueryRejection>,
 ) -> Result<Json<Page<EndedView>>, ApiError> {
-    let part = query(part)?;
-    let window = window(part.limit, part.offset)?;
+    let sessions = query(sessions)?;
+    let filter = (sessions.filter(&api.settings)).map_err(ApiError::BadQuery)?;
+    let window = window(sessions.limit, sessions.offset)?;
     let driver = api.driver()?;
-    let page = driver.ask(|reply| Request::History(window, reply));
+    let page = driver.ask(|reply| Request::History(filter, window, reply));
     Ok(Json(page.await?))
 }
 

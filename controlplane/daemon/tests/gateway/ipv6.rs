@@ -1,6 +1,6 @@
 //! IPv6 of a session: prefixes, who they lead to, and what a restart keeps of them.
 
-use bng_controlplane::request::SessionFilter;
+use bng_controlplane::selection::{SessionFilter, Subscriber};
 use bng_pppoe::codec::nd;
 use bng_shm::{BlockOwner, Delegated, Pools, SessionState};
 use bng_wire::pppoe::protocol;
@@ -71,8 +71,12 @@ fn a_subscriber_gets_prefixes_that_lead_to_its_session_until_its_end() {
     });
 
     let listed = |world: &World, ip: &str| {
-        let filter = SessionFilter {
+        let subscriber = Subscriber {
             ip: Some(ip.parse().unwrap()),
+            ..Subscriber::default()
+        };
+        let filter = SessionFilter {
+            subscriber,
             ..SessionFilter::default()
         };
         world.sessions_with(filter).total

@@ -204,6 +204,8 @@ fn sessions_are_filtered_paged_shown_and_ended() {
         "port=access1".to_owned(),
         "mac=02:C1:0:0:0:02".to_owned(),
         format!("ip={}&state=forwarding", clients[1].address.unwrap()),
+        format!("session_id={}&port=access1", clients[1].session_id),
+        "pool=home&policy=default&s_vlan=0&c_vlan=0&user=bob".to_owned(),
     ] {
         let (total, found) = served.items(&format!("/api/v1/sessions?{filter}"));
         assert_eq!((total, found), (1, vec![bob.clone()]), "{filter}");
@@ -212,7 +214,14 @@ fn sessions_are_filtered_paged_shown_and_ended() {
         served.items("/api/v1/sessions?user=alice&port=access1").0,
         0
     );
+    for nobody in ["s_vlan=7", "c_vlan=7", "circuit=olt", "remote=r", "user=bo"] {
+        assert_eq!(served.items(&format!("/api/v1/sessions?{nobody}")).0, 0);
+    }
     for bad in [
+        "pool=hom",
+        "policy=gold",
+        "s_vlan=4095",
+        "session_id=65536",
         "limit=0",
         "limit=1001",
         "limit=x",
@@ -258,6 +267,25 @@ fn sessions_are_filtered_paged_shown_and_ended() {
     let history = served.get("/api/v1/sessions/history?limit=1").json();
     assert_eq!(history["items"][0]["id"], bob);
     assert_eq!(history["items"][0]["cause"], "operator");
+    let ended = history["items"][0]["ended_unix_ms"].as_u64().unwrap();
+    let found = |query: &str| served.items(&format!("/api/v1/sessions/history?{query}")).0;
+    assert_eq!(
+        found("user=bob&cause=operator&was_up=true&mac=2:c1:0:0:0:2"),
+        1
+    );
+    assert_eq!(found(&format!("since={ended}&until={}", ended + 1)), 1);
+    for nobody in ["user=alice", "cause=dead_peer", "was_up=false"] {
+        assert_eq!(found(nobody), 0, "{nobody}");
+    }
+    assert_eq!(found(&format!("since={}", ended + 1)), 0);
+    for bad in ["cause=nonsense", "was_up=1", "since=-1", "state=closing"] {
+        let answer = served.get(&format!("/api/v1/sessions/history?{bad}"));
+        assert_eq!(
+            (answer.status, answer.error().as_str()),
+            (400, "bad_query"),
+            "{bad}"
+        );
+    }
 }
 
 #[test]

@@ -11,7 +11,8 @@ use bng_controlplane::driver::Driver;
 use bng_controlplane::netlink::Resolve;
 use bng_controlplane::policy_change::ChangeError;
 use bng_controlplane::policy_view::PolicyView;
-use bng_controlplane::request::{DriverHandle, Request, SessionFilter, Window};
+use bng_controlplane::request::{DriverHandle, Request, Window};
+use bng_controlplane::selection::{HistoryFilter, SessionFilter};
 use bng_controlplane::settings::Settings;
 use bng_controlplane::status::Status;
 use bng_controlplane::views::{EndedView, Page, SessionDetail, SessionView};
@@ -283,7 +284,7 @@ impl World {
             offset: 0,
             limit: 100,
         };
-        self.ask(|reply| Request::History(window, reply))
+        self.ask(|reply| Request::History(HistoryFilter::default(), window, reply))
     }
 
     pub(crate) fn status(&self) -> Box<Status> {

@@ -470,7 +470,6 @@ pub fn engine_config(
         echo_max_missed: pppoe.echo.failures,
         allow_empty_password: (config.auth.users.iter())
             .any(|user| user.password.expose_secret().is_empty()),
-        ..bng_pppoe::Config::default()
     }
 }
 

@@ -110,8 +110,8 @@ pub struct NegotiatedView {
     pub ipcp: &'static str,
     /// IPv6CP automaton state.
     pub ipv6cp: &'static str,
-    /// Authentication protocol.
-    pub auth_protocol: &'static str,
+    /// Authentication protocol, `pap` or `chap`, once LCP has agreed on it.
+    pub auth_protocol: Option<&'static str>,
     /// Largest PPP payload we take, bytes.
     pub our_mru: u16,
     /// Largest PPP payload the peer takes, bytes.
@@ -138,6 +138,12 @@ pub struct NegotiatedView {
     pub last_heard_ms_ago: Option<u64>,
     /// What is left of the session time.
     pub session_time_left_s: Option<u64>,
+    /// What is left of the idle time, unless there is traffic.
+    pub idle_time_left_s: Option<u64>,
+    /// Time to the next CHAP challenge.
+    pub next_challenge_s: Option<u64>,
+    /// Time to the next Echo-Request, unless something is heard.
+    pub next_echo_s: Option<u64>,
 }
 
 /// A session with everything known of it.
@@ -266,13 +272,14 @@ impl NegotiatedView {
     #[must_use]
     pub fn new(info: &SessionInfo<'_>, clock: Clock) -> Self {
         let now = clock.time();
+        let left = |at: bng_pppoe::Time| at.since(now).as_secs();
         let ago = |time| u64::try_from(now.since(time).as_millis()).unwrap_or(u64::MAX);
         Self {
             phase: info.phase.name(),
             lcp: info.lcp.name(),
             ipcp: info.ipcp.name(),
             ipv6cp: info.ipv6cp.name(),
-            auth_protocol: "pap",
+            auth_protocol: info.auth_protocol.map(|protocol| protocol.name()),
             our_mru: info.our_mru,
             peer_mru: info.peer_mru,
             our_magic: info.our_magic,
@@ -283,7 +290,10 @@ impl NegotiatedView {
             dns: info.dns.into_iter().flatten().collect(),
             echo_missed: info.echo_missed,
             last_heard_ms_ago: info.last_heard.map(ago),
-            session_time_left_s: info.session_deadline.map(|at| at.since(now).as_secs()),
+            session_time_left_s: info.session_deadline.map(left),
+            idle_time_left_s: info.idle_deadline.map(left),
+            next_challenge_s: info.next_challenge.map(left),
+            next_echo_s: info.next_echo.map(left),
         }
     }
 }

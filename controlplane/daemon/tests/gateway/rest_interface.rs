@@ -239,6 +239,13 @@ fn sessions_are_filtered_paged_shown_and_ended() {
     let shown = served.get(&format!("/api/v1/sessions/{bob}")).json();
     assert_eq!(shown["user"], "bob");
     assert_eq!(shown["ppp"]["lcp"], "Opened");
+    assert_eq!(shown["ppp"]["auth_protocol"], "pap");
+    assert!(
+        shown["ppp"]["next_echo_s"]
+            .as_u64()
+            .is_some_and(|left| left <= 1)
+    );
+    assert_eq!(shown["ppp"]["idle_time_left_s"], Value::Null);
     for nobody in [
         "access0-0",
         "core0-1",

@@ -77,6 +77,8 @@ pub struct SessionInfo<'a> {
     pub idle_deadline: Option<Time>,
     /// When the next CHAP challenge is due.
     pub next_challenge: Option<Time>,
+    /// When the next Echo-Request is due, unless something is heard.
+    pub next_echo: Option<Time>,
 }
 
 impl Session {
@@ -117,6 +119,7 @@ impl Session {
                 .filter(|_| self.open.any())
                 .and_then(|grant| Some(self.last_traffic + grant.idle_timeout?)),
             next_challenge: self.lower.timers.deadline(Timer::Challenge),
+            next_echo: self.lower.timers.deadline(Timer::Echo),
         }
     }
 

@@ -26,6 +26,12 @@ fn frames_of_a_live_client() -> (World, Client, Vec<(&'static str, Vec<u8>)>) {
     let echo = client.magic.to_be_bytes();
     let frames = vec![
         ("PADI", client.padi()),
+        (
+            "PADI with access line",
+            client.padi_with(&[
+                1, 5, 0, 12, 0, 0, 0x0d, 0xe9, 1, 3, b'o', b'l', b't', 2, 1, b'r',
+            ]),
+        ),
         ("PADR", client.padr()),
         ("LCP Configure-Request", client.lcp_request()),
         ("LCP Terminate-Request", client.lcp(5, 1, b"bye")),
@@ -33,6 +39,7 @@ fn frames_of_a_live_client() -> (World, Client, Vec<(&'static str, Vec<u8>)>) {
         ("LCP Protocol-Reject", client.lcp(8, 1, &[0x80, 0x57])),
         ("LCP Echo-Request", client.lcp(9, 1, &echo)),
         ("PAP Authenticate-Request", client.pap(1)),
+        ("CHAP Response", client.chap_with(1, &[7; 16])),
         ("IPCP Configure-Request", client.ipcp_request()),
         ("IPCP Terminate-Request", client.ipcp(5, 1, &[])),
         ("IPv6CP Configure-Request", client.ipv6cp_request()),
@@ -61,7 +68,16 @@ fn length_fields(bytes: &[u8]) -> Vec<(usize, usize)> {
         let mut at = 20;
         while at + 4 <= end {
             fields.push((at + 2, 2));
-            at += 4 + usize::from(u16::from_be_bytes([bytes[at + 2], bytes[at + 3]]));
+            let next = at + 4 + usize::from(u16::from_be_bytes([bytes[at + 2], bytes[at + 3]]));
+            if bytes[at..at + 2] == [1, 5] {
+                // Vendor-Specific: a vendor's number, then its own tags.
+                let mut sub = at + 8;
+                while sub + 2 <= next {
+                    fields.push((sub + 1, 1));
+                    sub += 2 + usize::from(bytes[sub + 1]);
+                }
+            }
+            at = next;
         }
         return fields;
     }
@@ -75,6 +91,7 @@ fn length_fields(bytes: &[u8]) -> Vec<(usize, usize)> {
             fields.push((26, 1));
             fields.push((27 + usize::from(bytes[26]), 1));
         }
+        (protocol::CHAP, _) => fields.push((26, 1)),
         (protocol::LCP | protocol::IPCP | protocol::IPV6CP, 1) => {
             let mut at = 26;
             while at + 2 <= end {

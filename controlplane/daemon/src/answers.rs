@@ -44,6 +44,9 @@ pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
         Request::ChangePolicy(slot, change, reply) => {
             driver.change_policy(slot, &change, reply, clock);
         }
+        Request::ChangeLimits(slot, change, reply) => {
+            let _ = reply.send(driver.change_limits(slot, &change, clock));
+        }
         Request::Policies(reply) => {
             let _ = reply.send(policy_view::policies(driver));
         }

@@ -1,9 +1,8 @@
 //! Requests from outside about live sessions (RFC 5176), once the listener has checked who asks.
 
 use bng_aaa::accounting::Line;
-use bng_aaa::{Change, Refusal, Selector};
+use bng_aaa::{Refusal, Selector};
 use bng_pppoe::TerminateCause;
-use tokio::sync::oneshot;
 
 use crate::driver::Driver;
 use crate::publish::Clock;
@@ -52,17 +51,5 @@ impl Driver {
             true => Ok(()),
             false => Err(Refusal::NotRemovable),
         }
-    }
-
-    /// Changes the terms of the one session that is meant. No term can be changed yet.
-    pub(crate) fn authorize(
-        &mut self,
-        selector: &Selector,
-        _change: &Change,
-        reply: oneshot::Sender<Result<(), Refusal>>,
-        _clock: Clock,
-    ) {
-        let answer = self.selected(selector);
-        let _ = reply.send(answer.and(Err(Refusal::UnsupportedAttribute)));
     }
 }

@@ -12,6 +12,7 @@ mod health;
 mod inject;
 pub mod kernel;
 mod life;
+pub mod limits;
 mod load;
 mod metrics;
 pub mod netlink;

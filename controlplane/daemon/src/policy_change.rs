@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use bng_aaa::Refusal;
 use bng_shm::{EpochToken, FilterId, MAX_RATE_KBPS, Policy, PolicyId, Publisher, Rate, SlotIndex};
 use serde::{Deserialize, Deserializer};
 use tokio::sync::oneshot;
@@ -53,7 +54,7 @@ pub struct PolicyChange {
 }
 
 /// Tells `null` from a key that is not there.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(crate) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
@@ -89,6 +90,12 @@ pub enum ChangeError {
         /// Largest value.
         max: u32,
     },
+    /// No limit is to change.
+    #[error("give session_timeout_s, idle_timeout_s or quota_mib")]
+    NoLimit,
+    /// The network phase is not reached, or is being negotiated anew.
+    #[error("the session is not up")]
+    NotUp,
     /// The workers could not be given the policy; the session keeps the one it has.
     #[error("the policy cannot be published, the session keeps the one it has: {0}")]
     NotPublished(String),
@@ -178,8 +185,32 @@ pub(crate) struct Changes(VecDeque<Pending>);
 struct Pending {
     token: EpochToken,
     limit_ms: u64,
-    view: PolicyView,
-    reply: ChangeReply,
+    answer: Confirmed,
+}
+
+/// Who is answered when every worker knows of a change.
+#[derive(Debug)]
+pub(crate) enum Confirmed {
+    /// An operator, with what the session may do now.
+    Changed(Box<PolicyView>, ChangeReply),
+    /// AAA.
+    Authorized(oneshot::Sender<Result<(), Refusal>>),
+}
+
+impl Confirmed {
+    /// Answers. Who asked may be gone; the change stays.
+    fn tell(self, is_confirmed: bool) {
+        match self {
+            Self::Changed(view, reply) => {
+                let answer = is_confirmed.then_some(*view);
+                let _ = reply.send(answer.ok_or(ChangeError::NotConfirmed));
+            }
+            Self::Authorized(reply) => {
+                let answer = is_confirmed.then_some(());
+                let _ = reply.send(answer.ok_or(Refusal::ResourcesUnavailable));
+            }
+        }
+    }
 }
 
 impl Changes {
@@ -188,12 +219,8 @@ impl Changes {
         while let Some(pending) = self.0.pop_front_if(|pending| {
             publisher.epoch_passed(pending.token) || now_ms >= pending.limit_ms
         }) {
-            let answer = match publisher.epoch_passed(pending.token) {
-                true => Ok(pending.view),
-                false => Err(ChangeError::NotConfirmed),
-            };
-            // Who asked may be gone; the change stays.
-            let _ = pending.reply.send(answer);
+            let is_confirmed = publisher.epoch_passed(pending.token);
+            pending.answer.tell(is_confirmed);
         }
     }
 
@@ -214,19 +241,21 @@ impl Driver {
         clock: Clock,
     ) {
         match self.try_change(slot, change) {
-            Ok(view) => {
-                let token = self.publisher.advance_epoch();
-                self.changes.0.push_back(Pending {
-                    token,
-                    limit_ms: clock.monotonic_ms + CONFIRM_LIMIT_MS,
-                    view,
-                    reply,
-                });
-            }
+            Ok(view) => self.when_confirmed(Confirmed::Changed(Box::new(view), reply), clock),
             Err(error) => {
                 let _ = reply.send(Err(error));
             }
         }
+    }
+
+    /// Answers when the epoch that begins now has passed.
+    pub(crate) fn when_confirmed(&mut self, answer: Confirmed, clock: Clock) {
+        let token = self.publisher.advance_epoch();
+        self.changes.0.push_back(Pending {
+            token,
+            limit_ms: clock.monotonic_ms + CONFIRM_LIMIT_MS,
+            answer,
+        });
     }
 
     fn try_change(

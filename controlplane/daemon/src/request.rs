@@ -11,7 +11,8 @@ use parking_lot::RwLock;
 use tokio::sync::oneshot;
 
 use crate::kernel::Delta;
-use crate::policy_change::{ChangeReply, PolicyChange};
+use crate::limits::LimitsChange;
+use crate::policy_change::{ChangeError, ChangeReply, PolicyChange};
 use crate::policy_view::{ConfiguredPolicyView, FilterView};
 use crate::selection::{HistoryFilter, SessionFilter};
 use crate::status::Status;
@@ -42,6 +43,12 @@ pub enum Request {
     End(SlotIndex, oneshot::Sender<bool>),
     /// Change a session's policy; the answer comes when every worker knows of it.
     ChangePolicy(SlotIndex, Box<PolicyChange>, ChangeReply),
+    /// Change a session's limits of time and octets.
+    ChangeLimits(
+        SlotIndex,
+        LimitsChange,
+        oneshot::Sender<Result<(), ChangeError>>,
+    ),
     /// List the policies of the configuration.
     Policies(oneshot::Sender<Vec<ConfiguredPolicyView>>),
     /// List the filters of the configuration.

@@ -76,10 +76,11 @@ pub(crate) async fn change(
     let changed = driver.ask(|reply| Request::ChangePolicy(slot, Box::new(change), reply));
     changed.await?.map(Json).map_err(|error| match error {
         ChangeError::NoSuchSession => ApiError::NoSuchSession(id),
-        ChangeError::NotAuthenticated => ApiError::NotAuthenticated(error),
+        ChangeError::NotAuthenticated | ChangeError::NotUp => ApiError::NotAuthenticated(error),
         ChangeError::NotPublished(_) => ApiError::NotPublished(error),
         ChangeError::NotConfirmed => ApiError::NotConfirmed(error),
         ChangeError::Nothing
+        | ChangeError::NoLimit
         | ChangeError::UnknownPolicy(_)
         | ChangeError::UnknownFilter(_)
         | ChangeError::OutOfRange { .. } => ApiError::BadBody(error.to_string()),

@@ -6,6 +6,7 @@
     reason = "a test that finds something missing has failed"
 )]
 
+mod aaa_terms;
 mod adoption;
 mod client;
 mod dialing;

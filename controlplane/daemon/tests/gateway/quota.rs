@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use bng_controlplane::policy_change::ChangeError;
+
 use crate::client::Client;
 use crate::world::{CONFIG, World};
 
@@ -86,4 +88,35 @@ fn an_idle_session_ends_and_one_with_traffic_does_not() {
     ended_with(&mut world, &mut clients, "idle_timeout");
     let lived = begun.elapsed();
     assert!(lived > Duration::from_millis(2_500), "{lived:?}");
+}
+
+#[test]
+fn an_operator_changes_limits_of_a_live_session_and_a_restart_keeps_them() {
+    let (mut world, mut clients) = world("quota_mib: 1");
+    world.dial(&mut clients);
+    let change = r#"{"quota_mib": 3, "idle_timeout_s": null, "session_timeout_s": 3600}"#;
+    assert_eq!(world.change_limits(&clients[0], change), Ok(()));
+    carry(&mut world, &clients[0], 2 * MIB, 0);
+    world.stop_control();
+    world.start_control();
+    let begun = Instant::now();
+    world.until("two ticks", &mut clients, |_, _| {
+        begun.elapsed() > Duration::from_millis(2_100)
+    });
+    let detail = world.session(&clients[0]).unwrap();
+    let left = detail.ppp.unwrap().session_time_left_s.unwrap();
+    assert!((3500..3600).contains(&left), "{left}");
+
+    assert_eq!(
+        world.change_limits(&clients[0], r#"{"quota_mib": null}"#),
+        Ok(())
+    );
+    carry(&mut world, &clients[0], 9 * MIB, 0);
+    assert_eq!(
+        world.change_limits(&clients[0], r#"{"session_timeout_s": 1}"#),
+        Ok(())
+    );
+    ended_with(&mut world, &mut clients, "session_timeout");
+    let gone = world.change_limits(&clients[0], r#"{"quota_mib": 1}"#);
+    assert_eq!(gone, Err(ChangeError::NoSuchSession));
 }

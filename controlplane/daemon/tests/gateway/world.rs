@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bng_aaa::{Change, Refusal, Selector};
 use bng_config::Config;
 use bng_controlplane::driver::Driver;
 use bng_controlplane::netlink::Resolve;
@@ -263,6 +264,33 @@ impl World {
         change: &str,
     ) -> Result<PolicyView, ChangeError> {
         let mut answer = self.change_policy(client, change);
+        let start = Instant::now();
+        loop {
+            self.turn(&mut []);
+            match answer.try_recv() {
+                Ok(answer) => return answer,
+                Err(_) => assert!(start.elapsed() < LIMIT, "no answer"),
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    /// Changes the limits of a client's session.
+    pub(crate) fn change_limits(&self, client: &Client, change: &str) -> Result<(), ChangeError> {
+        let change = serde_json::from_str(change).unwrap();
+        let slot = self.slot(client);
+        self.ask(|reply| Request::ChangeLimits(slot, change, reply))
+    }
+
+    /// Asks as AAA for other terms of a user's session, and waits with the workers at work.
+    pub(crate) fn authorize(&mut self, user: &str, change: Change) -> Result<(), Refusal> {
+        let (sender, mut answer) = oneshot::channel();
+        let selector = Selector {
+            user: Some(user.into()),
+            ..Selector::default()
+        };
+        let request = Request::Authorize(Box::new(selector), Box::new(change), sender);
+        self.handle().tell(request).unwrap();
         let start = Instant::now();
         loop {
             self.turn(&mut []);

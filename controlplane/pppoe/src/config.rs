@@ -121,7 +121,8 @@ pub struct Limits {
     pub sessions_per_circuit: u32,
     /// Live sessions on one access port; 65,534 session ids exist.
     pub sessions_per_port: u32,
-    /// Sessions that have not reached the network phase, over all ports.
+    /// Sessions that have not reached the network phase, over all ports. Half of it is shared out equally among the ports, so
+    /// that a flood on one cannot starve the others; the rest is for whoever comes first.
     pub half_open: u32,
     /// PADI per access port.
     pub padi_per_port: Rate,
@@ -289,6 +290,16 @@ pub enum ConfigError {
     /// No authentication protocol is offered, or one twice.
     #[error("authentication protocols must be one or more, each once")]
     AuthProtocols,
+    /// A PADO would be held back until its cookie has expired.
+    #[error(
+        "PADO delay of {delay_ms} ms is not shorter than the {lifetime_ms} ms an AC-Cookie lives"
+    )]
+    PadoDelay {
+        /// Longest configured delay, milliseconds.
+        delay_ms: u128,
+        /// Life of a cookie, milliseconds.
+        lifetime_ms: u128,
+    },
     /// A running engine cannot take on a port.
     #[error("access port {0} is new, which needs a restart")]
     PortAdded(PortId),
@@ -411,6 +422,14 @@ impl Config {
                 .any(|(at, it)| twice(at, it))
         {
             return Err(ConfigError::AuthProtocols);
+        }
+        let of_vlans = self.vlans.iter().map(|profile| profile.pado_delay);
+        let delay = of_vlans.fold(self.pado_delay, Duration::max);
+        if !delay.is_zero() && delay >= self.cookie_lifetime {
+            return Err(ConfigError::PadoDelay {
+                delay_ms: delay.as_millis(),
+                lifetime_ms: self.cookie_lifetime.as_millis(),
+            });
         }
         let locks = self.lockout.failures != 0;
         let no_chap_interval = self.chap_interval.is_some_and(|it| it.as_millis() == 0);

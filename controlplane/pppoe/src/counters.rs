@@ -170,6 +170,8 @@ counters! {
     outcomes {
         Padi = "padi", "PADI received well-formed.";
         PadoSent = "pado_sent", "PADO sent.";
+        PadoDelayed = "pado_delayed", "PADO held back for the configured delay.";
+        PadoEarly = "pado_early", "PADO sent before its delay was over because too many waited.";
         Padr = "padr", "PADR received with a valid AC-Cookie.";
         PadrRepeated = "padr_repeated", "PADR answered with the session it already has.";
         PadsSent = "pads_sent", "PADS sent with a session id.";
@@ -206,6 +208,7 @@ counters! {
         RouterAdvertisements = "router_advertisements", "Router advertisements sent.";
         NeighbourAdvertisements = "neighbour_advertisements", "Neighbour advertisements of our link-local address sent.";
         EchoRequestsSent = "echo_requests_sent", "LCP Echo-Request sent.";
+        StaleProbes = "stale_probes", "LCP Echo-Request sent because the client of a session wants another one at its limit.";
         EchoRepliesReceived = "echo_replies_received", "LCP Echo-Reply received.";
         EchoRepliesSent = "echo_replies_sent", "LCP Echo-Reply sent.";
         CodeRejectsSent = "code_rejects_sent", "Code-Reject sent.";

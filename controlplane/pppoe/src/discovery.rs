@@ -3,6 +3,7 @@
 //! Nothing is kept for a client before its PADR brings a valid AC-Cookie back.
 
 use core::hash::Hasher;
+use core::time::Duration;
 
 use bng_wire::MacAddr;
 use bng_wire::pppoe::{PPPOE_LEN, code};
@@ -57,6 +58,16 @@ impl Request<'_> {
         TagWriter::new(usize::from(self.port.mtu.min(DEFAULT_MRU)) - PPPOE_LEN)
     }
 
+    /// The reply. The writer's limit is far below what the length field holds, so there always is one.
+    fn frame(&self, packet: u8, session: Option<SessionRef>, tags: TagWriter) -> Option<Transmit> {
+        let session_id = session.map_or(0, |s| s.session_id);
+        Some(Transmit {
+            port: self.port.id,
+            session,
+            frame: frame::discovery(&self.link, packet, session_id, &tags.finish())?,
+        })
+    }
+
     /// Appends the tags a reply carries for the client's and its agents' sake.
     fn put_echoed(&self, writer: &mut TagWriter) -> bool {
         ECHOED.iter().all(|kind| {
@@ -67,6 +78,22 @@ impl Request<'_> {
             .max_payload()
             .is_none_or(|max| writer.put(kind::PPP_MAX_PAYLOAD, &max.to_be_bytes()))
     }
+}
+
+/// What holds on a VLAN.
+struct Terms<'a> {
+    services: &'a ServicePolicy,
+    sessions_per_mac: usize,
+    pado_delay: Duration,
+}
+
+/// The limit that leaves no room for a session.
+#[derive(Clone, Copy)]
+enum Full {
+    Line,
+    Circuit,
+    Port,
+    HalfOpen,
 }
 
 /// Why a PADR is refused: the tag, its text and the counter.
@@ -129,14 +156,22 @@ impl AccessConcentrator {
         }
     }
 
-    /// Services and sessions per MAC address where the request came from.
-    fn terms(&self, request: &Request<'_>) -> (&ServicePolicy, usize) {
+    /// What holds where the request came from.
+    fn terms(&self, request: &Request<'_>) -> Terms<'_> {
         let port = self.ports.get(&request.line.port);
         let profile: Option<&VlanProfile> = port.and_then(|port| port.vlans.get(request.profile?));
         let config = &self.config;
         profile.map_or(
-            (&config.services, config.limits.sessions_per_mac as usize),
-            |profile| (&profile.services, profile.sessions_per_mac as usize),
+            Terms {
+                services: &config.services,
+                sessions_per_mac: config.limits.sessions_per_mac as usize,
+                pado_delay: config.pado_delay,
+            },
+            |profile| Terms {
+                services: &profile.services,
+                sessions_per_mac: profile.sessions_per_mac as usize,
+                pado_delay: profile.pado_delay,
+            },
         )
     }
 
@@ -162,16 +197,17 @@ impl AccessConcentrator {
             return Err(DropReason::PadiLockedOut);
         }
         let service_name = request.service_name();
-        let (services, sessions_per_mac) = self.terms(request);
-        if !services.serves(service_name) {
+        if !self.terms(request).services.serves(service_name) {
             return Err(DropReason::PadiServiceName);
         }
-        if self.is_full()
-            || self.table.count_port(line.port) >= limits.sessions_per_port
-            || self.table.count_line(line) >= sessions_per_mac
-        {
+        if self.room(request, circuit_id).is_err() {
             return Err(DropReason::PadiBusy);
         }
+        let Terms {
+            services,
+            pado_delay,
+            ..
+        } = self.terms(request);
         let mut tags = request.writer();
         let fits = tags.put(kind::SERVICE_NAME, service_name)
             && tags.put(kind::AC_NAME, &self.config.ac_name)
@@ -188,9 +224,25 @@ impl AccessConcentrator {
                 }
             }
         }
-        self.counters.count(Outcome::PadoSent);
-        self.reply(request, code::PADO, None, tags);
+        let Some(pado) = request.frame(code::PADO, None, tags) else {
+            return Ok(());
+        };
+        if pado_delay.is_zero() {
+            self.send_pado(pado);
+            return Ok(());
+        }
+        self.counters.count(Outcome::PadoDelayed);
+        let early = self.pados.hold(line, self.now + pado_delay, pado);
+        if let Some(early) = early {
+            self.counters.count(Outcome::PadoEarly);
+            self.send_pado(early);
+        }
         Ok(())
+    }
+
+    pub(crate) fn send_pado(&mut self, pado: Transmit) {
+        self.counters.count(Outcome::PadoSent);
+        self.transmits.push_back(pado);
     }
 
     fn padr(&mut self, request: &Request<'_>, subscriber: Subscriber) -> Result<(), DropReason> {
@@ -227,12 +279,18 @@ impl AccessConcentrator {
         if self.failures.is_locked(self.now, line, circuit_id) {
             return Err(DropReason::PadrLockedOut);
         }
-        if let Err(refusal) = self.admit(request, &subscriber) {
-            return self.refuse(request, refusal);
-        }
+        let stale = match self.admit(request, &subscriber) {
+            Ok(stale) => stale,
+            Err(refusal) => return self.refuse(request, refusal),
+        };
         let tags = self.pads_tags(request)?;
-        if self.table.half_open() >= self.config.limits.half_open
-            && let Some(silent) = self.displaceable()
+        if let Some(stale) = stale {
+            self.visit(stale, |session, cx| {
+                session.cut_off(TerminateCause::Replaced, cx);
+            });
+        }
+        if !self.has_half_open_room(line.port)
+            && let Some(silent) = self.displaceable(line.port)
         {
             self.visit(silent, |session, cx| {
                 session.cut_off(TerminateCause::Displaced, cx);
@@ -269,26 +327,99 @@ impl AccessConcentrator {
         Ok(())
     }
 
-    /// Whether no session may become half-open.
-    fn is_full(&self) -> bool {
-        self.table.half_open() >= self.config.limits.half_open && self.displaceable().is_none()
+    /// Half-open sessions each port may have whatever the others have.
+    fn half_open_share(&self) -> u32 {
+        let ports = self.ports.len().max(1) as u32;
+        self.config.limits.half_open / 2 / ports
     }
 
-    /// A half-open session that gives way when their number is at its limit, so that clients that dial and then say nothing
-    /// cannot keep others out: its peer has let a whole Restart period pass without a word.
-    fn displaceable(&self) -> Option<u32> {
+    /// Whether a session of this port may become half-open: the port has not used up its share, or there is room in what is
+    /// shared by all.
+    fn has_half_open_room(&self, port: PortId) -> bool {
+        let share = self.half_open_share();
+        let beyond = |port| self.table.half_open_of(port).saturating_sub(share);
+        let shared = self.config.limits.half_open - share * self.ports.len() as u32;
+        self.table.half_open_of(port) < share
+            || self.ports.keys().map(|port| beyond(*port)).sum::<u32>() < shared
+    }
+
+    /// A half-open session that gives way when there is no more room, so that clients that dial and then say nothing cannot
+    /// keep others out: its peer has let a whole Restart period pass without a word. Other ports keep their share.
+    fn displaceable(&self, port: PortId) -> Option<u32> {
         let now = self.now.as_millis();
         let period = u64::try_from(self.config.restart_timer.as_millis()).unwrap_or(u64::MAX);
-        self.table
-            .silent(Time::from_millis(now.checked_sub(period)?))
+        let limit = Time::from_millis(now.checked_sub(period)?);
+        let share = self.half_open_share();
+        let ports = self.ports.keys().copied();
+        let (since, slot) = ports
+            .filter(|it| *it == port || self.table.half_open_of(*it) > share)
+            .filter_map(|it| self.table.silent(it))
+            .min()?;
+        (since <= limit).then_some(slot)
     }
 
-    fn admit(&self, request: &Request<'_>, subscriber: &Subscriber) -> Result<(), Refusal> {
-        let limits = &self.config.limits;
+    /// Whether there is room for a session more, and the slot of the one that has to give way for it, if one has to. A
+    /// client at its limit has a session of its own asked for a sign of life.
+    fn room(&mut self, request: &Request<'_>, circuit_id: &[u8]) -> Result<Option<u32>, Full> {
         let line = request.line;
-        let refuse = |text, outcome| Err(Refusal(kind::AC_SYSTEM_ERROR, text, outcome));
-        let (services, sessions_per_mac) = self.terms(request);
-        if !services.serves(&subscriber.service_name) {
+        let limits = &self.config.limits;
+        let (per_circuit, per_port) = (limits.sessions_per_circuit, limits.sessions_per_port);
+        let (of_line, per_line) = (
+            self.table.count_line(line),
+            self.terms(request).sessions_per_mac,
+        );
+        let of_circuit = self.table.count_circuit(line.port, circuit_id);
+        let full = if of_line >= per_line {
+            Some(Full::Line)
+        } else {
+            (of_circuit >= per_circuit).then_some(Full::Circuit)
+        };
+        let mut stale = None;
+        if let Some(full) = full {
+            // One less must be enough. A lower limit may have been configured meanwhile.
+            if !self.config.replace_stale || of_line > per_line || of_circuit > per_circuit {
+                return Err(full);
+            }
+            let on_circuit = (of_circuit >= per_circuit).then_some(circuit_id);
+            stale = Some(self.stale(line, on_circuit).ok_or(full)?);
+        }
+        if self.table.count_port(line.port) - u32::from(stale.is_some()) >= per_port {
+            return Err(Full::Port);
+        }
+        if !self.has_half_open_room(line.port) && self.displaceable(line.port).is_none() {
+            return Err(Full::HalfOpen);
+        }
+        Ok(stale)
+    }
+
+    /// The session of a client, and of a circuit where given, that was asked for a sign of life and gave none; of several the
+    /// one not heard of for longest. If there is none, the one not heard of for longest is asked.
+    fn stale(&mut self, line: AccessLine, circuit_id: Option<&[u8]>) -> Option<u32> {
+        let (now, config) = (self.now, &self.config);
+        let own = self.table.slots_of(line);
+        let (is_live, _, slot) = own
+            .filter_map(|slot| Some((slot, self.table.get(slot)?)))
+            .filter(|(_, it)| circuit_id.is_none_or(|id| *it.subscriber.circuit_id == *id))
+            .map(|(slot, it)| (!it.is_stale(now, config), it.last_heard(), slot))
+            .min()?;
+        if is_live {
+            self.visit(slot, |session, cx| session.probe(cx));
+            return None;
+        }
+        Some(slot)
+    }
+
+    /// Decides on a PADR with a valid cookie: the slot of the session that has to give way, if one has to.
+    fn admit(
+        &mut self,
+        request: &Request<'_>,
+        subscriber: &Subscriber,
+    ) -> Result<Option<u32>, Refusal> {
+        if !self
+            .terms(request)
+            .services
+            .serves(&subscriber.service_name)
+        {
             let text = b"service not offered";
             return Err(Refusal(
                 kind::SERVICE_NAME_ERROR,
@@ -296,24 +427,18 @@ impl AccessConcentrator {
                 Outcome::PadsServiceNameError,
             ));
         }
-        if self.table.count_line(line) >= sessions_per_mac {
-            return refuse(b"too many sessions of this client", Outcome::PadsMacLimit);
-        }
-        if self.table.count_circuit(line.port, &subscriber.circuit_id)
-            >= limits.sessions_per_circuit
-        {
-            return refuse(
-                b"too many sessions on this circuit",
-                Outcome::PadsCircuitLimit,
-            );
-        }
-        if self.table.count_port(line.port) >= limits.sessions_per_port {
-            return refuse(b"too many sessions", Outcome::PadsPortLimit);
-        }
-        if self.is_full() {
-            return refuse(b"busy, try again", Outcome::PadsHalfOpenLimit);
-        }
-        Ok(())
+        self.room(request, &subscriber.circuit_id).map_err(|full| {
+            let (text, outcome): (&[u8], _) = match full {
+                Full::Line => (b"too many sessions of this client", Outcome::PadsMacLimit),
+                Full::Circuit => (
+                    b"too many sessions on this circuit",
+                    Outcome::PadsCircuitLimit,
+                ),
+                Full::Port => (b"too many sessions", Outcome::PadsPortLimit),
+                Full::HalfOpen => (b"busy, try again", Outcome::PadsHalfOpenLimit),
+            };
+            Refusal(kind::AC_SYSTEM_ERROR, text, outcome)
+        })
     }
 
     /// PADS with session id 0 and an error tag (RFC 2516 section 5.4).
@@ -357,14 +482,6 @@ impl AccessConcentrator {
         session: Option<SessionRef>,
         tags: TagWriter,
     ) {
-        let session_id = session.map_or(0, |s| s.session_id);
-        // The writer's limit is far below what the length field holds, so a frame always comes out.
-        if let Some(frame) = frame::discovery(&request.link, packet, session_id, &tags.finish()) {
-            self.transmits.push_back(Transmit {
-                port: request.port.id,
-                session,
-                frame,
-            });
-        }
+        self.transmits.extend(request.frame(packet, session, tags));
     }
 }

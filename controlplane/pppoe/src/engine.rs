@@ -18,6 +18,7 @@ use crate::events::{AccessLine, AuthVerdict, Event, SessionRecord, SessionRef, T
 use crate::limits::{BucketTable, TokenBucket};
 use crate::lockout::{Failures, LockedOut, LockoutKey};
 use crate::negotiation::REJECT_RATE;
+use crate::pado_delay::DelayedPados;
 use crate::random::Random;
 use crate::session::{Session, SessionInfo};
 use crate::session_ids::SessionIds;
@@ -86,6 +87,7 @@ pub struct AccessConcentrator {
     pub(crate) cookies: CookieJar,
     pub(crate) padi_macs: BucketTable,
     pub(crate) failures: Failures,
+    pub(crate) pados: DelayedPados,
     pub(crate) counters: Counters,
     pub(crate) events: VecDeque<Event>,
     pub(crate) transmits: VecDeque<Transmit>,
@@ -132,6 +134,7 @@ impl AccessConcentrator {
             cookies: CookieJar::new(derive(b"cookie"), config.cookie_lifetime),
             padi_macs: BucketTable::new(config.limits.padi_macs, config.limits.padi_per_mac),
             failures: Failures::new(derive(b"lockout")),
+            pados: DelayedPados::default(),
             counters: Counters::default(),
             events: VecDeque::new(),
             transmits: VecDeque::new(),
@@ -201,6 +204,9 @@ impl AccessConcentrator {
     /// Handles every timer due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.advance(now);
+        while let Some(pado) = self.pados.take_due(self.now) {
+            self.send_pado(pado);
+        }
         while let Some(slot) = self.table.due(self.now) {
             self.visit(slot, |session, cx| session.expire(cx));
         }
@@ -209,7 +215,8 @@ impl AccessConcentrator {
     /// When [`handle_timeout`](Self::handle_timeout) is to be called next, if nothing else happens before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.table.next_deadline()
+        let session = self.table.next_deadline();
+        session.into_iter().chain(self.pados.next()).min()
     }
 
     /// The next event.
@@ -329,6 +336,7 @@ impl AccessConcentrator {
         }
         configured.mac = mac;
         port.config.mac = mac;
+        self.pados.clear_port(id);
         let sessions = self.table.iter().map(|session| session.lower.session);
         let on_port = sessions.filter(|session| session.port == id);
         let slots: Vec<_> = on_port.filter_map(|session| self.slot(session)).collect();

@@ -10,6 +10,15 @@ use crate::events::AccessLine;
 use crate::session::{Phase, Session};
 use crate::timers::Schedule;
 
+/// The sessions of one port.
+#[derive(Debug, Default)]
+struct OnPort {
+    sessions: u32,
+    half_open: u32,
+    /// Half-open sessions whose peer has sent nothing since its PADR, the oldest first.
+    silent: BTreeSet<(Time, u32)>,
+}
+
 /// Sessions by slot, with their indices.
 #[derive(Debug, Default)]
 pub(crate) struct SessionTable {
@@ -17,10 +26,8 @@ pub(crate) struct SessionTable {
     free: Vec<u32>,
     lines: BTreeSet<(AccessLine, u32)>,
     circuits: BTreeMap<(PortId, Box<[u8]>), u32>,
-    ports: BTreeMap<PortId, u32>,
+    ports: BTreeMap<PortId, OnPort>,
     half_open: u32,
-    /// Half-open sessions whose peer has sent nothing since its PADR, the oldest first.
-    silent: BTreeSet<(Time, u32)>,
     schedule: Schedule,
 }
 
@@ -34,7 +41,7 @@ impl SessionTable {
     pub(crate) fn insert(&mut self, session: Session) -> u32 {
         let slot = self.next_slot();
         self.lines.insert((session.line, slot));
-        *self.ports.entry(session.line.port).or_default() += 1;
+        self.ports.entry(session.line.port).or_default().sessions += 1;
         if !session.subscriber.circuit_id.is_empty() {
             let key = (session.line.port, session.subscriber.circuit_id.clone());
             *self.circuits.entry(key).or_default() += 1;
@@ -66,19 +73,26 @@ impl SessionTable {
         let place = self.slots.get_mut(slot as usize)?;
         let session = place.as_deref_mut()?;
         let half_open = session.is_half_open();
+        let on_port = self.ports.entry(session.line.port).or_default();
         match (session.counted_half_open, half_open) {
-            (false, true) => self.half_open += 1,
-            (true, false) => self.half_open -= 1,
+            (false, true) => {
+                self.half_open += 1;
+                on_port.half_open += 1;
+            }
+            (true, false) => {
+                self.half_open -= 1;
+                on_port.half_open -= 1;
+            }
             _ => {}
         }
         session.counted_half_open = half_open;
         let silent = session.silent_since();
         if silent != session.counted_silent {
             if let Some(since) = session.counted_silent {
-                self.silent.remove(&(since, slot));
+                on_port.silent.remove(&(since, slot));
             }
             if let Some(since) = silent {
-                self.silent.insert((since, slot));
+                on_port.silent.insert((since, slot));
             }
             session.counted_silent = silent;
         }
@@ -87,12 +101,10 @@ impl SessionTable {
         if session.phase() != Phase::Dead {
             return None;
         }
+        on_port.sessions -= 1;
         let session = place.take()?;
         self.free.push(slot);
         self.lines.remove(&(session.line, slot));
-        if let Some(count) = self.ports.get_mut(&session.line.port) {
-            *count -= 1;
-        }
         if !session.subscriber.circuit_id.is_empty() {
             let key = (session.line.port, session.subscriber.circuit_id.clone());
             if let Some(count) = self.circuits.get_mut(&key) {
@@ -105,16 +117,20 @@ impl SessionTable {
         Some(session)
     }
 
+    /// Slots of a client's sessions.
+    pub(crate) fn slots_of(&self, line: AccessLine) -> impl Iterator<Item = u32> {
+        let own = self.lines.range((line, 0)..=(line, u32::MAX));
+        own.map(|(_, slot)| *slot)
+    }
+
     /// Sessions of a client.
     pub(crate) fn of_line(&self, line: AccessLine) -> impl Iterator<Item = &Session> {
-        self.lines
-            .range((line, 0)..=(line, u32::MAX))
-            .filter_map(|(_, slot)| self.get(*slot))
+        self.slots_of(line).filter_map(|slot| self.get(slot))
     }
 
     /// Number of sessions of a client.
     pub(crate) fn count_line(&self, line: AccessLine) -> usize {
-        self.lines.range((line, 0)..=(line, u32::MAX)).count()
+        self.slots_of(line).count()
     }
 
     /// Number of sessions with this Agent-Circuit-Id on this port.
@@ -128,7 +144,7 @@ impl SessionTable {
 
     /// Number of sessions of a port.
     pub(crate) fn count_port(&self, port: PortId) -> u32 {
-        self.ports.get(&port).copied().unwrap_or(0)
+        self.ports.get(&port).map_or(0, |it| it.sessions)
     }
 
     /// Number of half-open sessions.
@@ -136,10 +152,14 @@ impl SessionTable {
         self.half_open
     }
 
-    /// The half-open session whose peer has been silent longest, if that is since `limit` or before.
-    pub(crate) fn silent(&self, limit: Time) -> Option<u32> {
-        let (since, slot) = self.silent.first()?;
-        (*since <= limit).then_some(*slot)
+    /// Number of half-open sessions of a port.
+    pub(crate) fn half_open_of(&self, port: PortId) -> u32 {
+        self.ports.get(&port).map_or(0, |it| it.half_open)
+    }
+
+    /// The half-open session of a port whose peer has been silent longest, and since when.
+    pub(crate) fn silent(&self, port: PortId) -> Option<(Time, u32)> {
+        self.ports.get(&port)?.silent.first().copied()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {

@@ -530,3 +530,105 @@ fn silent_sessions_give_way_when_half_open_ones_are_at_their_limit_but_not_those
     world.pass(1_000);
     assert!(world.feed(&Client::new(5).padi()).is_empty(), "both talk");
 }
+
+#[test]
+fn a_padi_at_the_limit_of_its_circuit_or_port_gets_no_pado() {
+    let limits = Limits {
+        sessions_per_circuit: 1,
+        ..Limits::default()
+    };
+    let mut world = World::new(limited(limits));
+    let on_circuit = |client: &Client, circuit_id: &[u8]| {
+        let mut list = TagWriter::new(1_400);
+        let ids = AccessLineIds {
+            circuit_id,
+            remote_id: b"",
+        };
+        assert!(list.put(kind::AC_COOKIE, &client.cookie) && list.put_access_line_ids(ids));
+        list.finish()
+    };
+    let mut first = Client::new(1);
+    let pado = world.feed(&first.padi_with(&on_circuit(&first, b"7")));
+    first.react(&pado[0]);
+    world.feed(&first.padr_with(&on_circuit(&first, b"7")));
+    let other = Client::new(2);
+    assert!(
+        world
+            .feed(&other.padi_with(&on_circuit(&other, b"7")))
+            .is_empty()
+    );
+    assert_eq!(world.last_drop, Some(DropReason::PadiBusy));
+    assert_eq!(
+        world
+            .feed(&other.padi_with(&on_circuit(&other, b"8")))
+            .len(),
+        1
+    );
+    assert_eq!(world.feed(&other.padi()).len(), 1, "no circuit, no limit");
+}
+
+#[test]
+fn a_port_full_of_half_open_sessions_leaves_the_other_its_share() {
+    let limits = Limits {
+        half_open: 8,
+        ..Limits::default()
+    };
+    let mut world = World::new(limited(limits));
+    // All talk, so that nobody gives way: half of the limit is for whoever comes first, a quarter for each port.
+    let dial = |world: &mut World, number: u16, port: usize| {
+        let mut client = Client::new(number);
+        (client.port, client.ac_mac) = (PortId(port as u8), config().ports[port].mac);
+        let pado = world.feed_on(client.port, &client.padi());
+        if pado.is_empty() {
+            return false;
+        }
+        client.react(&pado[0].frame);
+        let frames = world.feed_on(client.port, &client.padr());
+        let requests = client.react(&frames[0].frame);
+        world.feed_on(client.port, &requests[0]);
+        true
+    };
+    let on_first = (1..=20)
+        .filter(|number| dial(&mut world, *number, 0))
+        .count();
+    assert_eq!(on_first, 6);
+    assert_eq!(world.last_drop, Some(DropReason::PadiBusy));
+    let on_second = (1..=20)
+        .filter(|number| dial(&mut world, *number, 1))
+        .count();
+    assert_eq!(on_second, 2);
+    assert_eq!(world.ac.half_open(), 8);
+}
+
+#[test]
+fn silent_sessions_of_another_port_give_way_only_beyond_its_share() {
+    let limits = Limits {
+        half_open: 8,
+        ..Limits::default()
+    };
+    let mut world = World::new(limited(limits));
+    let discover = |world: &mut World, number: u16, port: usize| {
+        let mut client = Client::new(number);
+        (client.port, client.ac_mac) = (PortId(port as u8), config().ports[port].mac);
+        let pado = world.feed_on(client.port, &client.padi());
+        if let Some(pado) = pado.first() {
+            client.react(&pado.frame);
+            world.feed_on(client.port, &client.padr());
+        }
+    };
+    for number in 1..=6 {
+        discover(&mut world, number, 0);
+    }
+    for number in 1..=20 {
+        world.pass(100);
+        discover(&mut world, number, 1);
+    }
+    let on = |world: &World, port| {
+        let sessions = world.ac.sessions();
+        sessions
+            .filter(|it| it.session.port == PortId(port))
+            .count()
+    };
+    assert_eq!((on(&world, 0), on(&world, 1)), (2, 6));
+    assert_eq!(world.ac.half_open(), 8);
+}

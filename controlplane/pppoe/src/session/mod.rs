@@ -4,6 +4,7 @@ mod authenticate;
 mod ipv6;
 mod network;
 mod receive;
+mod stale;
 mod view;
 
 use alloc::boxed::Box;
@@ -97,6 +98,10 @@ pub(crate) struct Session {
     up_since: Time,
     // Not yet, after an adoption.
     last_heard: Option<Time>,
+    // When the peer was asked for a sign of life because its client dials again.
+    probed: Option<Time>,
+    // Whether nothing was heard since.
+    probe_is_open: bool,
     // Whether anything was heard since the PADR.
     spoken: bool,
     last_traffic: Time,
@@ -138,6 +143,8 @@ impl Session {
             started: cx.now,
             up_since: cx.now,
             last_heard: Some(cx.now),
+            probed: None,
+            probe_is_open: false,
             spoken: false,
             last_traffic: cx.now,
             advertisements: 0,
@@ -214,6 +221,8 @@ impl Session {
             started: record.started,
             up_since: record.up_since,
             last_heard: None,
+            probed: None,
+            probe_is_open: false,
             spoken: true,
             last_traffic: cx.now,
             advertisements: 0,
@@ -244,6 +253,10 @@ impl Session {
     /// Whether the network was up at any time in the session's life.
     pub(crate) const fn was_up(&self) -> bool {
         self.was_up
+    }
+
+    pub(crate) const fn last_heard(&self) -> Option<Time> {
+        self.last_heard
     }
 
     /// Whether the session counts against the half-open limit.
@@ -395,6 +408,7 @@ impl Session {
     fn heard(&mut self, now: Time) {
         self.last_heard = Some(now);
         self.spoken = true;
+        self.probe_is_open = false;
         self.echo_missed = 0;
     }
 

@@ -6,6 +6,7 @@
 //! bng-perf fastpath  the real pipeline beside a MAC-forward loop, in memory            -> fastpath/
 //! bng-perf wire      packets through a running dataplane: rate without loss, latency   -> wire/
 //! bng-perf downloads TCP and UDP into the kernel, coalescing off and on              -> downloads/
+//! bng-perf sessions  the whole gateway: setups, memory, floods, churn                -> sessions/
 //! bng-perf bench     a grid of those, as tables and plots (`make bench`)               -> grid/
 //! ```
 
@@ -21,6 +22,7 @@ mod pacing;
 mod probe;
 mod reflect;
 mod sequence;
+mod sessions;
 mod wire;
 
 /// Benchmarks, subscriber emulator and traffic reflector of ironbng.
@@ -43,6 +45,8 @@ enum Command {
     Wire(Box<wire::WireArgs>),
     /// Measure what coalescing is worth where packets are expensive: TCP and UDP into the kernel, off and on.
     Downloads(downloads::DownloadsArgs),
+    /// Measure setups, sessions, memory, floods and churn of the whole gateway.
+    Sessions(sessions::SessionsArgs),
     /// Run the grid of `fastpath` measurements and write tables and plots.
     Bench(grid::BenchArgs),
 }
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Fastpath(args) => fastpath::run(&args),
         Command::Wire(args) => wire::run(&args),
         Command::Downloads(args) => downloads::run(&args),
+        Command::Sessions(args) => sessions::run(&args),
         Command::Bench(args) => grid::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -105,7 +105,7 @@ struct Report {
 
 /// What the reflector does with a datagram.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+pub(crate) enum Answer {
     /// Send it back as it is.
     Echo,
     /// Send this.
@@ -114,11 +114,12 @@ enum Answer {
 
 /// Counts of the reflector, without its socket.
 #[derive(Debug, Default)]
-struct Reflector {
+pub(crate) struct Reflector {
     /// Bytes of an answer, if not as many as came.
     reply_bytes: Option<usize>,
     streams: BTreeMap<StreamId, Stream>,
-    received: u64,
+    /// Datagrams that came, but for questions.
+    pub(crate) received: u64,
     sent_back: u64,
     foreign: u64,
     uncounted: u64,
@@ -135,7 +136,7 @@ impl Reflector {
     }
 
     /// Counts a datagram; `drops` is asked for the socket's drops when a report needs them.
-    fn handle(
+    pub(crate) fn handle(
         &mut self,
         payload: &[u8],
         from: SocketAddr,
@@ -188,7 +189,8 @@ impl Reflector {
         }
     }
 
-    fn sent(&mut self, id: Option<StreamId>, success: bool) {
+    /// Counts an answer that was sent, or could not be.
+    pub(crate) fn sent(&mut self, id: Option<StreamId>, success: bool) {
         if success {
             self.sent_back += 1;
             return;

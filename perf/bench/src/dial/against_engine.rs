@@ -75,6 +75,9 @@ fn plan(sessions: u32) -> Plan {
         hold: Duration::ZERO,
         traffic: None,
         leave_up: false,
+        churn: None,
+        padi_flood: None,
+        ledger: false,
     }
 }
 

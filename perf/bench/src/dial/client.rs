@@ -13,7 +13,7 @@ use bng_wire::pppoe::{code, protocol};
 use super::advertisement::Advertisement;
 use super::negotiation::{Change, Exchange};
 use super::parameters::{IpcpParameters, Ipv6cpParameters, LcpParameters};
-use super::subscriber::{ClientCounters, ClientSettings, EndCause, Identity, Phase};
+use super::subscriber::{ClientCounters, ClientSettings, EndCause, Identity, Octets, Phase};
 use crate::probe::Family;
 
 /// What a call works with besides the session itself.
@@ -59,6 +59,7 @@ pub(crate) struct Client {
     sent: u32,
     started: Duration,
     up_since: Option<Duration>,
+    octets: Octets,
 }
 
 impl Client {
@@ -83,7 +84,28 @@ impl Client {
             sent: 0,
             started: Duration::ZERO,
             up_since: None,
+            octets: Octets::default(),
         }
+    }
+
+    /// The same subscriber, before a session of its own: nothing is left of the one before but the next identifier.
+    pub(crate) fn again(&mut self, settings: &ClientSettings) {
+        let fresh = Self::new(self.identity.clone(), settings);
+        *self = Self {
+            next_id: self.next_id,
+            ..fresh
+        };
+    }
+
+    /// What the session has carried.
+    pub(crate) const fn octets(&self) -> Octets {
+        self.octets
+    }
+
+    /// An IP packet of this many bytes goes into the session.
+    pub(crate) fn count_sent(&mut self, bytes: u64) {
+        self.octets.up_packets += 1;
+        self.octets.up_bytes += bytes;
     }
 
     pub(crate) const fn phase(&self) -> Phase {
@@ -186,17 +208,31 @@ impl Client {
                 } else if protocol == protocol::IPV6 && self.ipv6cp.is_opened() {
                     match Advertisement::parse(payload) {
                         Some(advertisement) => self.advertised(advertisement, cx),
-                        None if self.phase == Phase::Up => return Some(payload),
-                        None => cx.counters.unexpected += 1,
+                        None => return self.data(payload, cx),
                     }
-                } else if protocol == protocol::IPV4 && self.phase == Phase::Up {
-                    return Some(payload);
+                } else if protocol == protocol::IPV4 {
+                    return self.data(payload, cx);
                 } else {
                     self.handle_control(protocol, payload, cx);
                 }
             }
         }
         None
+    }
+
+    /// An IP packet. Until the peer has confirmed that the session is over, it may send, and counts what it sends.
+    fn data<'a>(&mut self, packet: &'a [u8], cx: &mut Context<'_>) -> Option<&'a [u8]> {
+        match self.phase {
+            Phase::Up | Phase::HangUp(_) => {
+                self.octets.down_packets += 1;
+                self.octets.down_bytes += packet.len() as u64;
+                Some(packet)
+            }
+            _ => {
+                cx.counters.unexpected += 1;
+                None
+            }
+        }
     }
 
     /// The deadline has passed.
@@ -387,8 +423,7 @@ impl Client {
         let known = matches!(protocol, protocol::LCP | protocol::PAP | protocol::IPCP)
             || (protocol == protocol::IPV6CP && cx.settings.ipv6);
         if !known {
-            let data =
-                protocol == protocol::IPV4 || (protocol == protocol::IPV6 && cx.settings.ipv6);
+            let data = protocol == protocol::IPV6 && cx.settings.ipv6;
             // RFC 1661 section 5.7: only in LCP Opened.
             if self.lcp.is_opened() && !data {
                 let mut data = protocol.to_be_bytes().to_vec();

@@ -9,7 +9,9 @@ use bng_wire::pppoe::protocol;
 use bng_wire::{MacAddr, VlanStack};
 use hdrhistogram::Histogram;
 
+use super::churn::{Churn, Finished};
 use super::client::{Client, Context};
+use super::flood::Flood;
 use super::subscriber::{ClientCounters, ClientSettings, EndCause, Identity, Phase};
 use super::timers::Timers;
 use super::traffic::{Account, Header, Stream, datagram};
@@ -62,6 +64,12 @@ pub(crate) struct Plan {
     pub(crate) traffic: Option<TrafficPlan>,
     /// Leave the sessions up.
     pub(crate) leave_up: bool,
+    /// Sessions ended and begun again per second while the sessions are held, with the traffic going on.
+    pub(crate) churn: Option<f64>,
+    /// PADI per second from random addresses, until the sessions are ended.
+    pub(crate) padi_flood: Option<f64>,
+    /// Remember what each session carried.
+    pub(crate) ledger: bool,
 }
 
 /// Where the run is.
@@ -71,6 +79,8 @@ pub(crate) enum Stage {
     Setup,
     /// Traffic runs until then.
     Traffic(Duration),
+    /// Sessions end and begin again until then, and traffic runs.
+    Churn(Duration),
     /// The last datagrams come back, until then at the latest.
     Drain(Duration),
     /// The reflector is asked; this round, which ends then.
@@ -104,6 +114,12 @@ pub(crate) struct Emulator {
     open: u32,
     hold_until: Duration,
     traffic_started: Option<Duration>,
+    /// Spaces the traffic while sessions churn.
+    traffic_pacer: Pacer,
+    pub(super) churn: Option<Churn>,
+    pub(super) flood: Option<Flood>,
+    /// Sessions that are over.
+    finished: Vec<Finished>,
     pub(crate) sums: Sums,
     pub(super) account: Account,
 }
@@ -198,6 +214,13 @@ impl Emulator {
             up: 0,
             hold_until: Duration::ZERO,
             traffic_started: None,
+            traffic_pacer: Pacer::new(Duration::ZERO, 0.0),
+            churn: match plan.churn {
+                Some(rate) => Some(Churn::new(rate)?),
+                None => None,
+            },
+            flood: plan.padi_flood.map(|rate| Flood::new(rate, run)),
+            finished: Vec::new(),
             sums: Sums {
                 clients: ClientCounters::default(),
                 came_up: 0,
@@ -233,6 +256,7 @@ impl Emulator {
         let own = match self.stage {
             Stage::Setup => (self.cursor < self.plan.sessions).then(|| self.pacer.next()),
             Stage::Traffic(end) => Some(self.pacer.next().min(end)),
+            Stage::Churn(end) => self.next_churn(end),
             Stage::Query(_, end) if self.cursor < self.stream_count() => {
                 Some(self.pacer.next().min(end))
             }
@@ -240,7 +264,9 @@ impl Emulator {
             Stage::HangUp => (self.cursor < self.plan.sessions).then(|| self.pacer.next()),
             Stage::Done => None,
         };
-        [own, self.timers.next()].into_iter().flatten().min()
+        let flood = self.flood.as_ref().filter(|_| self.is_flooding());
+        let flood = flood.map(Flood::next);
+        [own, self.timers.next(), flood].into_iter().flatten().min()
     }
 
     /// Ends the run early: the sessions are ended as at the end of a run.
@@ -282,15 +308,35 @@ impl Emulator {
         if let Some(setup) = client.setup_time()
             && !came_up_before
         {
-            self.sums.came_up += 1;
-            self.sums.last_up = now;
             let setup = u64::try_from(setup.as_nanos()).unwrap_or(u64::MAX);
-            self.sums.setup.saturating_record(setup);
+            match &mut self.churn {
+                Some(churn) if churn.redialled > 0 => {
+                    churn.came_up += 1;
+                    churn.setup.saturating_record(setup);
+                }
+                _ => {
+                    self.sums.came_up += 1;
+                    self.sums.last_up = now;
+                    self.sums.setup.saturating_record(setup);
+                }
+            }
         }
         if let Phase::Ended(cause) = after
             && !matches!(before, Phase::Ended(_))
         {
             self.open -= 1;
+            if self.plan.ledger && client.setup_time().is_some() {
+                self.finished.push(Finished {
+                    subscriber: self.plan.first + at,
+                    session_id: client.session_id(),
+                    octets: client.octets(),
+                });
+            }
+            if let (Stage::Churn(end), Some(churn)) = (self.stage, &mut self.churn)
+                && (now < end || cause == EndCause::HungUp)
+            {
+                churn.redial.push_back(at);
+            }
             if client.setup_time().is_none() {
                 *self.sums.failures.entry(cause).or_default() += 1;
             } else if cause != EndCause::HungUp {
@@ -306,6 +352,9 @@ impl Emulator {
             return;
         };
         if [*x, *y, *z] != MAC_PREFIX {
+            if let (Some(flood), Some(to)) = (&mut self.flood, bytes.first_chunk()) {
+                flood.accept(to);
+            }
             return;
         }
         let index = u32::from_be_bytes([0, *a, *b, *c]);
@@ -355,6 +404,11 @@ impl Emulator {
                 self.with_client(at, now, Client::handle_timeout);
             }
         }
+        if self.is_flooding()
+            && let Some(flood) = &mut self.flood
+        {
+            flood.poll(now, &self.settings, &mut self.out);
+        }
         match self.stage {
             Stage::Setup => {
                 self.paced(self.plan.sessions, now, |run, at| {
@@ -377,6 +431,7 @@ impl Emulator {
                     self.stage = Stage::Drain(now + drain);
                 }
             }
+            Stage::Churn(end) => self.poll_churn(end, now),
             Stage::Drain(end) => {
                 if now >= end || self.account.received >= self.account.sent {
                     self.start_round(0, now);
@@ -434,13 +489,98 @@ impl Emulator {
     fn begin(&mut self, now: Duration) {
         self.hold_until = now + self.plan.hold;
         self.cursor = 0;
+        let has_sessions = self.up > 0;
+        if let (Some(rate), Some(churn), true) = (self.plan.churn, &mut self.churn, has_sessions) {
+            churn.begin(rate, now);
+            if let Some(plan) = self.plan.traffic {
+                self.traffic_pacer = Pacer::new(now, plan.per_second);
+                self.traffic_started = Some(now);
+            }
+            self.stage = Stage::Churn(self.hold_until);
+            return;
+        }
         match self.plan.traffic {
-            Some(plan) if self.up > 0 => {
+            Some(plan) if has_sessions => {
                 self.pacer = Pacer::new(now, plan.per_second);
                 self.traffic_started = Some(now);
                 self.stage = Stage::Traffic(now + plan.duration);
             }
             _ => self.stage = Stage::Hold(self.hold_until),
+        }
+    }
+
+    const fn is_flooding(&self) -> bool {
+        !matches!(self.stage, Stage::HangUp | Stage::Done)
+    }
+
+    /// When the churn has something to do next.
+    fn next_churn(&self, end: Duration) -> Option<Duration> {
+        let churn = self.churn.as_ref()?;
+        let redial = (!churn.redial.is_empty()).then_some(Duration::ZERO);
+        // After the end only frames and timers bring the last sessions up.
+        let hang_up = (churn.time.is_zero()).then(|| churn.pacer.next().min(end));
+        let traffic = self.traffic_started.map(|_| self.traffic_pacer.next());
+        [redial, hang_up, traffic].into_iter().flatten().min()
+    }
+
+    /// Ends the sessions whose turn it is, begins those again that are over, and sends. After the end what is under way still
+    /// comes up, so that the counts of both sides can be compared.
+    fn poll_churn(&mut self, end: Duration, now: Duration) {
+        for _ in 0..BATCH {
+            let Some(churn) = &mut self.churn else {
+                return;
+            };
+            if now >= end || !churn.pacer.take(now) {
+                break;
+            }
+            let at = churn.cursor;
+            churn.cursor = (at + 1) % self.plan.sessions;
+            let client = self.clients.get(at as usize);
+            // One that still dials is spared.
+            if client.is_some_and(|client| client.phase() == Phase::Up) {
+                churn.hung_up += 1;
+                self.with_client(at, now, |client, cx| {
+                    client.hang_up(EndCause::HungUp, cx);
+                });
+            }
+        }
+        for _ in 0..BATCH {
+            let Some(at) = (self.churn.as_mut()).and_then(|churn| churn.redial.pop_front()) else {
+                break;
+            };
+            if let Some(client) = self.clients.get_mut(at as usize) {
+                client.again(&self.settings);
+                self.open += 1;
+                if let Some(churn) = &mut self.churn {
+                    churn.redialled += 1;
+                }
+                self.with_client(at, now, Client::start);
+            }
+        }
+        if self.traffic_started.is_some() {
+            for _ in 0..BATCH {
+                if !self.traffic_pacer.take(now.min(end)) {
+                    break;
+                }
+                self.send_next(now);
+            }
+        }
+        if now < end {
+            return;
+        }
+        self.end_traffic(now);
+        let settled = self.settled();
+        let Some(churn) = &mut self.churn else {
+            return;
+        };
+        if churn.time.is_zero() {
+            churn.time = now.saturating_sub(churn.started);
+        }
+        if settled && churn.redial.is_empty() {
+            self.stage = match self.plan.traffic {
+                Some(plan) => Stage::Drain(now + plan.drain),
+                None => Stage::Hold(now),
+            };
         }
     }
 
@@ -479,7 +619,7 @@ impl Emulator {
         let plan = self.plan.traffic?;
         let (at, family) = subscriber_of(stream);
         let to = plan.to.get(family.index()).copied().flatten()?;
-        let client = self.clients.get(at as usize)?;
+        let client = self.clients.get_mut(at as usize)?;
         let own = client.address_of(family)?;
         let from = spoof.get(family.index()).copied().flatten();
         let packet = datagram(from.unwrap_or(own), to, header, ip_id, payload)?;
@@ -494,6 +634,7 @@ impl Emulator {
             &packet,
         )?;
         self.out.push(frame);
+        client.count_sent(packet.len() as u64);
         Some(packet.len() as u64)
     }
 
@@ -571,6 +712,11 @@ impl Emulator {
     /// The smallest MRU any peer asked for, bytes of IP packet.
     pub(crate) fn smallest_peer_mru(&self) -> Option<u16> {
         self.clients.iter().map(Client::peer_mru).min()
+    }
+
+    /// Sessions that are over, in the order of their ends, if they were to be remembered.
+    pub(crate) fn finished(&self) -> &[Finished] {
+        &self.finished
     }
 
     /// The subscribers, in the order of their indices.

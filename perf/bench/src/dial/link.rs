@@ -1,127 +1,121 @@
-//! The access interface: AF_PACKET through libpcap, which sets up the receive ring in memory shared with the kernel,
-//! asks for promiscuous mode (so that frames to the subscribers' addresses arrive) and puts VLAN tags back into place.
+//! The way to the access concentrator: a network interface of the kernel, or a DPDK device.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use pcap::{Active, Capture, Direction};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use anyhow::{Result, bail};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send, sockopt};
 
-/// Bytes of the receive ring: about 60,000 frames.
-const RING_BYTES: i32 = 128 << 20;
-/// Bytes the kernel may hold for us on the way out.
-const SEND_BYTES: usize = 16 << 20;
-/// Largest frame kept whole, in bytes: 1,500 of payload, two tags, and RFC 4638 with room to spare. The ring's slots have
-/// this size.
-const SNAP_BYTES: i32 = 2_048;
-/// Frames that wait for room in the kernel before the emulator stops making new ones.
-pub(crate) const BACKLOG: usize = 4_096;
+use super::device::Device;
+use super::packet_socket::PacketSocket;
 
-/// An open interface.
-pub(crate) struct Link {
-    capture: Capture<Active>,
-    backlog: VecDeque<Vec<u8>>,
-    /// Frames longer than the ring's slots, which were ignored.
-    pub(crate) truncated: u64,
-    /// Frames the interface refused for good (too long, or the link is down).
-    pub(crate) send_errors: u64,
-    last_send_error: Option<Errno>,
+/// Frames that wait for room before the emulator stops making new ones.
+pub(super) const BACKLOG: usize = 4_096;
+
+/// An open link.
+pub(super) struct Link(Kind);
+
+enum Kind {
+    Interface(Box<PacketSocket>),
+    Device(Box<Device>),
+}
+
+/// Whether this names a DPDK device: a PCI address, or a virtual device with its arguments. An interface's name has neither
+/// a comma nor a colon.
+fn is_device(access: &str) -> bool {
+    access.contains(',') || access.contains(':')
 }
 
 impl Link {
-    /// Opens interface `name`. Needs CAP_NET_RAW, and CAP_NET_ADMIN for the large send buffer.
-    pub(crate) fn open(name: &str) -> Result<Self> {
-        let mut capture = Capture::from_device(name)
-            .and_then(|inactive| {
-                inactive
-                    .promisc(true)
-                    .snaplen(SNAP_BYTES)
-                    .buffer_size(RING_BYTES)
-                    .immediate_mode(true)
-                    .open()
-            })
-            .and_then(Capture::setnonblock)
-            .with_context(|| format!("cannot open interface {name}"))?;
-        capture
-            .direction(Direction::In)
-            .with_context(|| format!("cannot listen to incoming frames only on {name}"))?;
-        capture
-            .filter(
-                "ether proto 0x8863 or ether proto 0x8864 or ether proto 0x88a8 or vlan",
-                true,
-            )
-            .with_context(|| format!("cannot filter for PPPoE on {name}"))?;
-        // Not being allowed to raise it costs waiting, not frames.
-        let _raised = sockopt::set_socket_send_buffer_size(&capture, SEND_BYTES);
-        Ok(Self {
-            capture,
-            backlog: VecDeque::new(),
-            truncated: 0,
-            send_errors: 0,
-            last_send_error: None,
-        })
+    /// Opens the interface or device `access`, and the device `core` if the network behind the gateway is ours as well.
+    pub(super) fn open(access: &str, core: Option<&str>) -> Result<Self> {
+        Ok(Self(if is_device(access) {
+            Kind::Device(Box::new(Device::open(access, core)?))
+        } else if core.is_some() {
+            bail!("--core needs a DPDK device as --access, and {access} is an interface")
+        } else {
+            Kind::Interface(Box::new(PacketSocket::open(access)?))
+        }))
     }
 
     /// Frames that still wait for room.
-    pub(crate) fn backlog(&self) -> usize {
-        self.backlog.len()
-    }
-
-    /// Queues frames and hands as many as possible to the kernel.
-    pub(crate) fn send(&mut self, frames: impl Iterator<Item = Vec<u8>>) {
-        self.backlog.extend(frames);
-        while let Some(frame) = self.backlog.front() {
-            match send(&self.capture, frame, SendFlags::DONTWAIT) {
-                Ok(_) => {}
-                Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => return,
-                Err(errno) => {
-                    self.send_errors += 1;
-                    self.last_send_error = Some(errno);
-                }
-            }
-            self.backlog.pop_front();
+    pub(super) fn backlog(&self) -> usize {
+        match &self.0 {
+            Kind::Interface(socket) => socket.backlog(),
+            Kind::Device(device) => device.backlog(),
         }
     }
 
-    /// Why the interface refused a frame, if it did.
-    pub(crate) const fn last_send_error(&self) -> Option<Errno> {
-        self.last_send_error
+    /// Queues frames and hands on as many as there is room for.
+    pub(super) fn send(&mut self, frames: impl Iterator<Item = Vec<u8>>) {
+        match &mut self.0 {
+            Kind::Interface(socket) => socket.send(frames),
+            Kind::Device(device) => device.send(frames),
+        }
     }
 
-    /// Calls `take` for at most `limit` frames that have arrived. Returns how many.
-    pub(crate) fn receive(&mut self, limit: usize, mut take: impl FnMut(&[u8])) -> Result<usize> {
-        for count in 0..limit {
-            match self.capture.next_packet() {
-                Ok(packet) if packet.header.caplen < packet.header.len => self.truncated += 1,
-                Ok(packet) => take(packet.data),
-                Err(pcap::Error::TimeoutExpired) => return Ok(count),
-                Err(error) => bail!("cannot receive: {error}"),
+    /// Calls `take` for at most `limit` frames that have arrived, or a burst more. Returns how many.
+    pub(super) fn receive(&mut self, limit: usize, take: impl FnMut(&[u8])) -> Result<usize> {
+        match &mut self.0 {
+            Kind::Interface(socket) => socket.receive(limit, take),
+            Kind::Device(device) => Ok(device.receive(limit, take)),
+        }
+    }
+
+    /// Waits until there may be something to do, `limit` at most.
+    pub(super) fn wait(&self, limit: Duration) -> Result<()> {
+        match &self.0 {
+            Kind::Interface(socket) => socket.wait(limit),
+            Kind::Device(device) => {
+                device.wait(limit);
+                Ok(())
             }
         }
-        Ok(limit)
     }
 
-    /// Waits until a frame has arrived, there is room for a waiting frame, or `limit` has passed.
-    pub(crate) fn wait(&self, limit: Duration) -> Result<()> {
-        let mut interest = PollFlags::IN;
-        if !self.backlog.is_empty() {
-            interest |= PollFlags::OUT;
-        }
-        let limit = Timespec::try_from(limit).unwrap_or(Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        });
-        match poll(&mut [PollFd::new(&self.capture, interest)], Some(&limit)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => bail!("cannot wait for frames: {errno}"),
+    /// Frames dropped before we saw them, for want of room.
+    pub(super) fn receive_drops(&mut self) -> Result<u64> {
+        match &mut self.0 {
+            Kind::Interface(socket) => socket.receive_drops(),
+            Kind::Device(device) => device.receive_drops(),
         }
     }
 
-    /// Frames the kernel dropped for want of room in the receive ring.
-    pub(crate) fn receive_drops(&mut self) -> Result<u64> {
-        Ok(u64::from(self.capture.stats()?.dropped))
+    /// Frames that were too long and were ignored.
+    pub(super) fn truncated(&self) -> u64 {
+        match &self.0 {
+            Kind::Interface(socket) => socket.truncated,
+            Kind::Device(_) => 0,
+        }
+    }
+
+    /// Frames refused for good.
+    pub(super) fn send_errors(&self) -> u64 {
+        match &self.0 {
+            Kind::Interface(socket) => socket.send_errors,
+            Kind::Device(_) => 0,
+        }
+    }
+
+    /// Why a frame was refused, if one was.
+    pub(super) fn last_send_error(&self) -> Option<Errno> {
+        match &self.0 {
+            Kind::Interface(socket) => socket.last_send_error(),
+            Kind::Device(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_told_from_an_interface() {
+        for device in ["0000:03:00.0", "net_memif0,role=client,socket=/x"] {
+            assert!(is_device(device), "{device}");
+        }
+        for interface in ["eth0", "veth-1", "enp3s0f0.100"] {
+            assert!(!is_device(interface), "{interface}");
+        }
     }
 }

@@ -1,15 +1,17 @@
 //! `bng-perf dial`: many subscribers on one interface.
 //!
 //! ```text
-//!   link (AF_PACKET ring) --frames--> emulator --> client: discovery, LCP, PAP, IPCP, IPv6CP, RS   (one per subscriber)
+//!   link (AF_PACKET, DPDK) --frames-> emulator --> client: discovery, LCP, PAP, IPCP, IPv6CP, RS   (one per subscriber)
 //!        ^                               |     --> traffic: account of what came back
 //!        +-----------frames--------------+  <-- pacing: when to start, to send, to ask, to end
 //! ```
 //!
 //! Everything but `link` is sans-IO and tested in virtual time against the real access concentrator.
 
-use std::io::{IsTerminal, Write};
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,11 +29,16 @@ use traffic::Header;
 use vlan::Vlan;
 
 mod advertisement;
+mod churn;
 mod client;
+mod core;
+mod device;
 pub(crate) mod emulator;
+mod flood;
 mod icmp;
 mod link;
 mod negotiation;
+mod packet_socket;
 mod parameters;
 mod report;
 pub(crate) mod subscriber;
@@ -70,9 +77,12 @@ fn positive(text: &str) -> Result<f64, String> {
 /// Dials in many subscribers over an interface and sends traffic through their sessions.
 #[derive(Debug, Args)]
 pub(crate) struct DialArgs {
-    /// Interface towards the access concentrator.
+    /// Interface towards the access concentrator, or a DPDK device: a PCI address, or a virtual device with arguments.
     #[arg(long, value_name = "IF")]
     access: String,
+    /// DPDK device of the network behind the gateway. Every address there answers, and sends the datagrams back.
+    #[arg(long, value_name = "DEVICE")]
+    core: Option<String>,
     /// Number of subscribers.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_INDEX)))]
     sessions: u32,
@@ -115,6 +125,16 @@ pub(crate) struct DialArgs {
     /// Seconds the sessions stay up at least, counted from the moment all are up.
     #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
     hold: Duration,
+    /// Sessions that end and begin again per second, in turn, for the seconds of --hold; with traffic, if there is any, at --pps
+    /// all the while.
+    #[arg(long, value_name = "R", value_parser = positive, requires = "hold")]
+    churn: Option<f64>,
+    /// PADI per second from random addresses that never dial in, besides.
+    #[arg(long, value_name = "R", value_parser = positive)]
+    padi_flood: Option<f64>,
+    /// Write a line for each session that is over: subscriber, session id, packets and bytes up, packets and bytes down.
+    #[arg(long, value_name = "FILE")]
+    ledger: Option<PathBuf>,
     /// Reflector (`bng-perf reflect`) to send traffic to when all sessions are up; once per family.
     #[arg(long, value_name = "IP:PORT")]
     traffic_to: Vec<SocketAddr>,
@@ -239,6 +259,9 @@ impl DialArgs {
             hold: self.hold,
             traffic,
             leave_up: self.leave_up,
+            churn: self.churn,
+            padi_flood: self.padi_flood,
+            ledger: self.ledger.is_some(),
         })
     }
 
@@ -274,13 +297,16 @@ pub(crate) fn run(args: &DialArgs) -> Result<ExitCode> {
         args.credentials(index)
     })
     .context("cannot make a histogram")?;
-    let mut link = Link::open(&args.access)?;
+    let mut link = Link::open(&args.access, args.core.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
     }
     let interrupted = drive(args, &mut emulator, &mut link, &stop)?;
     warn(args, &emulator, &link);
+    if let Some(file) = &args.ledger {
+        ledger(file, &emulator).with_context(|| file.display().to_string())?;
+    }
     let report = Report::new(&emulator, emulator.up(), interrupted, &mut link)?;
     let mut stdout = std::io::stdout().lock();
     if args.json {
@@ -347,6 +373,25 @@ fn drive(
     }
 }
 
+/// Writes what the sessions carried.
+fn ledger(file: &Path, emulator: &Emulator) -> std::io::Result<()> {
+    let mut out = BufWriter::new(File::create(file)?);
+    for line in emulator.finished() {
+        let octets = line.octets;
+        writeln!(
+            out,
+            "{} {} {} {} {} {}",
+            line.subscriber,
+            line.session_id,
+            octets.up_packets,
+            octets.up_bytes,
+            octets.down_packets,
+            octets.down_bytes
+        )?;
+    }
+    out.flush()
+}
+
 fn progress(emulator: &Emulator, now: Duration) {
     let mut stderr = std::io::stderr().lock();
     let end = if stderr.is_terminal() {
@@ -357,6 +402,7 @@ fn progress(emulator: &Emulator, now: Duration) {
     let stage = match emulator.stage() {
         Stage::Setup => "setup",
         Stage::Traffic(_) => "traffic",
+        Stage::Churn(_) => "churn",
         Stage::Drain(_) => "drain",
         Stage::Query(..) => "asking the reflector",
         Stage::Hold(_) => "hold",

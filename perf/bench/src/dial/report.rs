@@ -7,6 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::churn::Churn;
 use super::emulator::Emulator;
 use super::link::Link;
 use super::subscriber::EndCause;
@@ -112,6 +113,24 @@ pub(crate) struct TrafficReport {
     round_trip_us: Option<Percentiles>,
 }
 
+/// Sessions that ended and began again.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChurnReport {
+    seconds: f64,
+    hung_up: u64,
+    redialled: u64,
+    came_up: u64,
+    ups_per_second: f64,
+    setup_time_ms: Option<Percentiles>,
+}
+
+/// PADI from random addresses.
+#[derive(Debug, Serialize)]
+pub(crate) struct FloodReport {
+    padi_sent: u64,
+    pado_received: u64,
+}
+
 /// The whole result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -120,6 +139,8 @@ pub(crate) struct Report {
     sessions_up_at_end: u32,
     interrupted: bool,
     setups_per_second: f64,
+    /// From the first PADI of the run until the last session was up.
+    all_up_after_seconds: f64,
     retransmissions: u64,
     renegotiations: u64,
     failures: BTreeMap<&'static str, u64>,
@@ -133,6 +154,48 @@ pub(crate) struct Report {
     wrong_vlan_frames: u64,
     emulator_socket: SocketReport,
     traffic: Option<TrafficReport>,
+    churn: Option<ChurnReport>,
+    padi_flood: Option<FloodReport>,
+    /// Sessions that were up and are over, if they were remembered.
+    over: Option<OverReport>,
+}
+
+/// Sums over the sessions that are over (`--ledger`).
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct OverReport {
+    sessions: u64,
+    up_packets: u64,
+    up_bytes: u64,
+    down_packets: u64,
+    down_bytes: u64,
+}
+
+impl OverReport {
+    fn of(run: &Emulator) -> Self {
+        let mut sums = Self::default();
+        for finished in run.finished() {
+            sums.sessions += 1;
+            sums.up_packets += finished.octets.up_packets;
+            sums.up_bytes += finished.octets.up_bytes;
+            sums.down_packets += finished.octets.down_packets;
+            sums.down_bytes += finished.octets.down_bytes;
+        }
+        sums
+    }
+}
+
+impl ChurnReport {
+    fn of(churn: &Churn) -> Self {
+        let seconds = churn.time.as_secs_f64();
+        Self {
+            seconds,
+            hung_up: churn.hung_up,
+            redialled: churn.redialled,
+            came_up: churn.came_up,
+            ups_per_second: churn.came_up as f64 / seconds.max(1e-6),
+            setup_time_ms: Percentiles::of(&churn.setup, 1e6),
+        }
+    }
 }
 
 fn named(causes: &BTreeMap<EndCause, u64>) -> BTreeMap<&'static str, u64> {
@@ -267,6 +330,7 @@ impl Report {
             sessions_up_at_end: up_at_end,
             interrupted,
             setups_per_second: f64::from(sums.came_up) / setup_seconds,
+            all_up_after_seconds: setup_seconds,
             retransmissions: sums.clients.retransmissions,
             renegotiations: sums.clients.renegotiations,
             failures: named(&sums.failures),
@@ -283,17 +347,29 @@ impl Report {
             unexpected_frames: sums.clients.unexpected,
             emulator_socket: SocketReport {
                 receive_drops: link.receive_drops()?,
-                truncated: link.truncated,
-                send_errors: link.send_errors,
+                truncated: link.truncated(),
+                send_errors: link.send_errors(),
             },
             traffic: TrafficReport::of(run),
+            churn: run.churn.as_ref().map(ChurnReport::of),
+            padi_flood: run.flood.as_ref().map(|flood| FloodReport {
+                padi_sent: flood.sent,
+                pado_received: flood.offers,
+            }),
+            over: run.plan.ledger.then(|| OverReport::of(run)),
         })
     }
 
     /// Whether the run passed: all sessions came up, nothing was damaged or misdelivered, and with
     /// `require_zero_loss` nothing was lost.
     pub(crate) fn passed(&self, require_zero_loss: bool) -> bool {
+        let churned = self.churn.as_ref().is_none_or(|churn| {
+            churn.hung_up > 0
+                && churn.came_up == churn.redialled
+                && churn.redialled >= churn.hung_up
+        });
         self.sessions_up == self.sessions
+            && churned
             && self.traffic.as_ref().is_none_or(|traffic| {
                 traffic.is_intact() && (!require_zero_loss || traffic.is_lossless())
             })
@@ -331,6 +407,23 @@ impl fmt::Display for Report {
         }
         for (cause, count) in &self.ended {
             writeln!(f, "  ended        {cause}: {count}")?;
+        }
+        if let Some(churn) = &self.churn {
+            writeln!(
+                f,
+                "churn          {} hung up, {} dialled again, {} came up in {:.1} s: {:.0} per second",
+                churn.hung_up, churn.redialled, churn.came_up, churn.seconds, churn.ups_per_second
+            )?;
+            if let Some(setup) = &churn.setup_time_ms {
+                writeln!(f, "  setup time   {setup} ms")?;
+            }
+        }
+        if let Some(flood) = &self.padi_flood {
+            writeln!(
+                f,
+                "flood          {} PADI from random addresses, {} PADO for them",
+                flood.padi_sent, flood.pado_received
+            )?;
         }
         let socket = &self.emulator_socket;
         writeln!(

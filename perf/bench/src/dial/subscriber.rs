@@ -140,6 +140,19 @@ pub(crate) enum Phase {
     Ended(EndCause),
 }
 
+/// What one session carried, as the subscriber sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Octets {
+    /// IP packets sent into it.
+    pub(crate) up_packets: u64,
+    /// Their bytes.
+    pub(crate) up_bytes: u64,
+    /// IP packets that came out of it.
+    pub(crate) down_packets: u64,
+    /// Their bytes.
+    pub(crate) down_bytes: u64,
+}
+
 /// What the subscribers of a run did, summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientCounters {

@@ -46,10 +46,22 @@ pub(crate) fn datagram(
     ip_id: u16,
     payload: &[u8],
 ) -> Option<Vec<u8>> {
+    let from = SocketAddr::new(from, SOURCE_PORT);
+    datagram_between(from, to, header, ip_id, payload)
+}
+
+/// The same from any address and port.
+pub(super) fn datagram_between(
+    from: SocketAddr,
+    to: SocketAddr,
+    header: Header,
+    ip_id: u16,
+    payload: &[u8],
+) -> Option<Vec<u8>> {
     let length = UDP_LEN + payload.len();
     let protocol = ipv4::protocol::UDP;
     let mut packet = vec![0; IPV6_LEN];
-    let at = match (from, to.ip()) {
+    let at = match (from.ip(), to.ip()) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             let fields = NewIpv4 {
                 src: src.to_bits(),
@@ -74,10 +86,10 @@ pub(crate) fn datagram(
         _ => return None,
     };
     packet.resize(at + UDP_LEN, 0);
-    l4::write_udp(packet.get_mut(at..)?, SOURCE_PORT, to.port(), payload.len())?;
+    l4::write_udp(packet.get_mut(at..)?, from.port(), to.port(), payload.len())?;
     packet.extend_from_slice(payload);
     let segment = packet.get_mut(at..)?;
-    let check = match checksum(from, to.ip(), protocol, segment) {
+    let check = match checksum(from.ip(), to.ip(), protocol, segment) {
         // RFC 768: zero says "no checksum"; RFC 8200 section 8.1 forbids it.
         0 => 0xffff,
         check => check,

@@ -88,7 +88,7 @@ pub(super) fn start(
 }
 
 /// Runs `ip`.
-pub(super) fn ip(arguments: &str) -> Result<()> {
+pub(crate) fn ip(arguments: &str) -> Result<()> {
     let status = Command::new("ip")
         .args(arguments.split_whitespace())
         .status()
@@ -100,7 +100,7 @@ pub(super) fn ip(arguments: &str) -> Result<()> {
 }
 
 /// Processor seconds of a process's threads so far, by thread name. Several of one name are added.
-pub(super) fn threads(pid: u32) -> BTreeMap<String, f64> {
+pub(crate) fn threads(pid: u32) -> BTreeMap<String, f64> {
     let mut seconds = BTreeMap::new();
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()

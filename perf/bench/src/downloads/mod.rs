@@ -23,7 +23,7 @@ use results::{Cores, Machine, Measured, Results, Row};
 use crate::grid::{commit, processor};
 
 mod cell;
-mod gateway;
+pub(crate) mod gateway;
 mod kernel;
 mod machine;
 mod page;

@@ -50,6 +50,9 @@ impl Dialled {
             hold: FOR_EVER,
             traffic: None,
             leave_up: false,
+            churn: None,
+            padi_flood: None,
+            ledger: false,
         };
         let run = getrandom::u64().context("no random numbers")?;
         let emulator = Emulator::new(plan, settings.clone(), run, |index| {

@@ -104,6 +104,24 @@ impl End {
         })
     }
 
+    /// A buffer with this frame; `None` when there is none free.
+    pub(crate) fn copy(&self, frame: &[u8]) -> Option<Mbuf> {
+        self.others.alloc_copy(frame)
+    }
+
+    /// Sends the front of a burst as far as the first queue has room and frees the rest. Returns how many were sent.
+    pub(crate) fn send_burst(&mut self, burst: &mut Burst<BURST>) -> usize {
+        let sent = self.tx.first_mut().map_or(0, |queue| queue.burst(burst));
+        Mbuf::free_bulk(burst);
+        sent
+    }
+
+    /// Frames that arrived and that the port had no room or buffers for.
+    pub(crate) fn missed(&self) -> Result<u64> {
+        let stats = self.port.stats()?;
+        Ok(stats.rx_missed + stats.rx_no_mbuf)
+    }
+
     /// Sends one frame of control traffic, if there is room; its sender repeats what is lost.
     pub(crate) fn send(&mut self, frame: &[u8]) {
         let mut burst: Burst<1> = Burst::new();

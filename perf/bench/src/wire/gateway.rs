@@ -209,6 +209,11 @@ impl Gateway {
         self.said.get(skip..).unwrap_or(&[]).join("\n")
     }
 
+    /// Where its files are; goes away with it.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Its configuration file.
     pub(crate) fn config(&self) -> PathBuf {
         self.directory.join("config.yaml")

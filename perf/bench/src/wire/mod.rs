@@ -248,7 +248,7 @@ impl Cores {
 }
 
 /// MiB of huge pages that are free.
-fn free_hugepages_mib() -> u64 {
+pub(crate) fn free_hugepages_mib() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| {
         text.lines()
@@ -260,7 +260,7 @@ fn free_hugepages_mib() -> u64 {
 }
 
 /// MiB of huge pages the generator and a dataplane of its own take.
-const NEEDED_MIB: u64 = 800;
+pub(crate) const NEEDED_MIB: u64 = 800;
 
 /// Runs it. Success when all that arrived was right, and a rate without loss was found or, at a given rate, nothing was lost.
 pub(crate) fn run(args: &WireArgs) -> Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! One emulated subscriber: discovery (RFC 2516), LCP (RFC 1661), PAP (RFC 1334), IPCP (RFC 1332), IPv6CP (RFC 5072) and
+//! One emulated subscriber: discovery (RFC 2516), LCP (RFC 1661), PAP (RFC 1334), CHAP (RFC 1994), IPCP (RFC 1332), IPv6CP (RFC 5072) and
 //! router solicitation (RFC 4861), as a sans-IO state machine. Frames and time go in, frames come out; the owner asks for the next deadline after every call.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bng_pppoe::codec::frame::{self, Body, Frame, LinkHeader};
 use bng_pppoe::codec::tags::kind;
-use bng_pppoe::codec::{ControlPacket, TagWriter, Tags, control, lcp, nd, pap};
+use bng_pppoe::codec::{ControlPacket, TagWriter, Tags, chap, control, lcp, nd, pap};
 use bng_wire::MacAddr;
 use bng_wire::pppoe::{code, protocol};
 
+use super::Auth;
 use super::advertisement::Advertisement;
 use super::negotiation::{Change, Exchange};
 use super::parameters::{IpcpParameters, Ipv6cpParameters, LcpParameters};
@@ -65,7 +66,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(identity: Identity, settings: &ClientSettings) -> Self {
         Self {
-            lcp_parameters: LcpParameters::new(settings.mru, identity.magic),
+            lcp_parameters: LcpParameters::new(settings.mru, identity.magic, settings.auth),
             ipv6cp_parameters: Ipv6cpParameters::new(interface_id(identity.mac)),
             identity,
             phase: Phase::Idle,
@@ -258,7 +259,10 @@ impl Client {
                 Some(EndCause::LcpRefused)
             }
             Phase::Establish => Some(EndCause::LcpTimeout),
-            Phase::Authenticate => Some(EndCause::PapTimeout),
+            Phase::Authenticate => Some(match cx.settings.auth {
+                Auth::Pap => EndCause::PapTimeout,
+                Auth::Chap => EndCause::ChapTimeout,
+            }),
             Phase::Network if !self.ipcp.is_opened() => Some(EndCause::IpcpTimeout),
             Phase::Network if !self.ipv6cp.is_opened() => Some(EndCause::Ipv6cpTimeout),
             Phase::Network => Some(EndCause::NoAdvertisement),
@@ -271,7 +275,9 @@ impl Client {
             self.hang_up(cause, cx);
             return;
         }
-        cx.counters.retransmissions += 1;
+        // With CHAP it is the peer who repeats (RFC 1994 section 4.1).
+        let repeats = self.phase != Phase::Authenticate || cx.settings.auth == Auth::Pap;
+        cx.counters.retransmissions += u64::from(repeats);
         match self.phase {
             Phase::Discovery => self.send_padi(cx),
             Phase::Request => self.send_padr(cx),
@@ -281,7 +287,10 @@ impl Client {
                 self.send_all(protocol::LCP, packets, cx);
                 self.arm(cx);
             }
-            Phase::Authenticate => self.send_pap(cx),
+            Phase::Authenticate => match cx.settings.auth {
+                Auth::Pap => self.send_pap(cx),
+                Auth::Chap => self.arm(cx),
+            },
             Phase::Network => self.resend_network(cx),
             Phase::Idle | Phase::Up | Phase::HangUp(_) | Phase::Ended(_) => {}
         }
@@ -420,7 +429,12 @@ impl Client {
     }
 
     fn handle_control(&mut self, protocol: u16, payload: &[u8], cx: &mut Context<'_>) {
-        let known = matches!(protocol, protocol::LCP | protocol::PAP | protocol::IPCP)
+        let auth = match cx.settings.auth {
+            Auth::Pap => protocol::PAP,
+            Auth::Chap => protocol::CHAP,
+        };
+        let known = matches!(protocol, protocol::LCP | protocol::IPCP)
+            || protocol == auth
             || (protocol == protocol::IPV6CP && cx.settings.ipv6);
         if !known {
             let data = protocol == protocol::IPV6 && cx.settings.ipv6;
@@ -442,6 +456,7 @@ impl Client {
         match protocol {
             protocol::LCP => self.handle_lcp(&packet, cx),
             protocol::PAP => self.handle_pap(&packet, cx),
+            protocol::CHAP => self.handle_chap(&packet, cx),
             protocol::IPCP => self.handle_ipcp(&packet, cx),
             _ => self.handle_ipv6cp(&packet, cx),
         }
@@ -518,10 +533,15 @@ impl Client {
                 self.enter(Phase::Establish, cx);
                 self.arm(cx);
             }
-            Change::Opened if self.lcp_parameters.peer_wants_pap => {
+            Change::Opened if self.lcp_parameters.peer_authenticates => {
                 self.enter(Phase::Authenticate, cx);
-                self.pap_ids = u32::from(self.next_id)..u32::from(self.next_id);
-                self.send_pap(cx);
+                match cx.settings.auth {
+                    Auth::Pap => {
+                        self.pap_ids = u32::from(self.next_id)..u32::from(self.next_id);
+                        self.send_pap(cx);
+                    }
+                    Auth::Chap => self.arm(cx),
+                }
             }
             Change::Opened => self.open_network(cx),
         }
@@ -559,6 +579,31 @@ impl Client {
         match packet.code {
             pap::code::AUTHENTICATE_ACK => self.open_network(cx),
             pap::code::AUTHENTICATE_NAK => self.hang_up(EndCause::PapRefused, cx),
+            _ => cx.counters.unexpected += 1,
+        }
+    }
+
+    /// Challenges come at the start and, if the peer likes, on the live session.
+    fn handle_chap(&mut self, packet: &ControlPacket<'_>, cx: &mut Context<'_>) {
+        if !matches!(self.phase, Phase::Authenticate | Phase::Network | Phase::Up) {
+            return;
+        }
+        match (packet.code, chap::parse_value(packet.data)) {
+            (chap::code::CHALLENGE, Ok(challenge)) => {
+                let secret = &self.identity.password;
+                let response = chap::Value {
+                    value: &chap::md5_response(packet.id, secret, challenge.value),
+                    name: &self.identity.user,
+                };
+                let response = chap::write_value(chap::code::RESPONSE, packet.id, response);
+                cx.counters.challenges_answered += 1;
+                self.send_all(protocol::CHAP, vec![response], cx);
+            }
+            (chap::code::SUCCESS, _) if self.phase == Phase::Authenticate => {
+                self.open_network(cx);
+            }
+            (chap::code::SUCCESS, _) => {}
+            (chap::code::FAILURE, _) => self.hang_up(EndCause::ChapRefused, cx),
             _ => cx.counters.unexpected += 1,
         }
     }

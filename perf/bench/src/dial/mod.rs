@@ -54,10 +54,13 @@ const RECEIVE_BATCH: usize = 256;
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
 /// How subscribers authenticate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Auth {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Auth {
     /// PAP, RFC 1334.
+    #[default]
     Pap,
+    /// CHAP with MD5, RFC 1994.
+    Chap,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -92,7 +95,7 @@ pub(crate) struct DialArgs {
     /// Sessions started per second.
     #[arg(long, value_name = "R", default_value = "100", value_parser = positive)]
     rate: f64,
-    /// Authentication.
+    /// Authentication; the other one is refused.
     #[arg(long, value_enum, default_value_t = Auth::Pap)]
     auth: Auth,
     /// User name of all subscribers.
@@ -269,6 +272,7 @@ impl DialArgs {
         ClientSettings {
             mru: self.mru,
             ipv6: self.ipv6,
+            auth: self.auth,
             vlans: vlan::tags(self.vlan, self.outer_tpid, self.priority_tag),
             restart: self.restart_timer,
             restart_max: self.restart_timer * 4,
@@ -279,7 +283,6 @@ impl DialArgs {
     }
 
     fn credentials(&self, index: u32) -> (Vec<u8>, Vec<u8>) {
-        let Auth::Pap = self.auth;
         let user = match (&self.user, &self.user_prefix) {
             (Some(user), _) => user.clone(),
             (None, Some(prefix)) => format!("{prefix}{index}"),

@@ -2,10 +2,11 @@
 
 use std::net::Ipv4Addr;
 
+use bng_pppoe::AuthProtocol;
 use bng_pppoe::codec::control::put_option;
 use bng_pppoe::codec::{Options, ipcp, ipv6cp, lcp};
-use bng_wire::pppoe::protocol;
 
+use super::Auth;
 use super::negotiation::{Judgement, Parameters};
 
 /// LCP of one session.
@@ -15,19 +16,22 @@ pub(crate) struct LcpParameters {
     magic: Option<u32>,
     /// The peer's MRU, bytes of PPP information field.
     pub(crate) peer_mru: u16,
-    /// The peer asked for PAP.
-    pub(crate) peer_wants_pap: bool,
+    /// How we authenticate.
+    auth: Auth,
+    /// The peer asked for that.
+    pub(crate) peer_authenticates: bool,
     /// The peer asked only for authentication we do not do.
     pub(crate) other_authentication: bool,
 }
 
 impl LcpParameters {
-    pub(crate) const fn new(mru: u16, magic: u32) -> Self {
+    pub(crate) const fn new(mru: u16, magic: u32, auth: Auth) -> Self {
         Self {
+            auth,
             mru: Some(mru),
             magic: Some(magic),
             peer_mru: lcp::DEFAULT_MRU,
-            peer_wants_pap: false,
+            peer_authenticates: false,
             other_authentication: false,
         }
     }
@@ -63,7 +67,11 @@ impl Parameters for LcpParameters {
         let mut rejected = Vec::new();
         let mut naked = Vec::new();
         let mut mru = lcp::DEFAULT_MRU;
-        let mut pap = false;
+        let mut authenticates = false;
+        let ours: &[u8] = match self.auth {
+            Auth::Pap => AuthProtocol::Pap.option_data(),
+            Auth::Chap => AuthProtocol::ChapMd5.option_data(),
+        };
         for option in options.iter() {
             match (option.kind, option.data) {
                 (lcp::option::MRU, &[high, low]) => mru = u16::from_be_bytes([high, low]),
@@ -78,11 +86,11 @@ impl Parameters for LcpParameters {
                         );
                     }
                 }
-                (lcp::option::AUTHENTICATION_PROTOCOL, &[high, low, ..]) => {
-                    pap = u16::from_be_bytes([high, low]) == protocol::PAP;
-                    if !pap {
+                (lcp::option::AUTHENTICATION_PROTOCOL, wanted) => {
+                    authenticates = wanted == ours;
+                    if !authenticates {
                         self.other_authentication = true;
-                        put_option(&mut naked, option.kind, &protocol::PAP.to_be_bytes());
+                        put_option(&mut naked, option.kind, ours);
                     }
                 }
                 _ => rejected.extend_from_slice(option.raw),
@@ -95,7 +103,7 @@ impl Parameters for LcpParameters {
             return Judgement::Nak(naked);
         }
         self.peer_mru = mru;
-        self.peer_wants_pap = pap;
+        self.peer_authenticates = authenticates;
         Judgement::Ack
     }
 

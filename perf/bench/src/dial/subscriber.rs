@@ -5,6 +5,8 @@ use std::time::Duration;
 use bng_pppoe::codec::lcp;
 use bng_wire::{MacAddr, VlanStack};
 
+use super::Auth;
+
 /// What all subscribers of a run have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSettings {
@@ -26,6 +28,8 @@ pub(crate) struct ClientSettings {
     pub(crate) vlans: VlanStack,
     /// IPv6 beside IPv4: a session is up when it has an address of each.
     pub(crate) ipv6: bool,
+    /// How they say who they are.
+    pub(crate) auth: Auth,
 }
 
 impl Default for ClientSettings {
@@ -40,6 +44,7 @@ impl Default for ClientSettings {
             service_name: Vec::new(),
             vlans: VlanStack::UNTAGGED,
             ipv6: false,
+            auth: Auth::Pap,
         }
     }
 }
@@ -49,9 +54,9 @@ impl Default for ClientSettings {
 pub(crate) struct Identity {
     /// Its MAC address.
     pub(crate) mac: MacAddr,
-    /// PAP Peer-Id.
+    /// PAP Peer-Id, or the name in CHAP.
     pub(crate) user: Vec<u8>,
-    /// PAP password.
+    /// PAP password, or CHAP secret.
     pub(crate) password: Vec<u8>,
     /// Its Host-Uniq.
     pub(crate) host_uniq: [u8; 8],
@@ -76,6 +81,10 @@ pub(crate) enum EndCause {
     PapTimeout,
     /// PAP Nak.
     PapRefused,
+    /// No CHAP Challenge, or no verdict on our Response.
+    ChapTimeout,
+    /// CHAP Failure.
+    ChapRefused,
     /// IPCP Configure exchange without an answer.
     IpcpTimeout,
     /// No address agreed on, or IPCP Protocol-Rejected.
@@ -105,6 +114,8 @@ impl EndCause {
             Self::LcpRefused => "lcp-refused",
             Self::PapTimeout => "pap-timeout",
             Self::PapRefused => "pap-refused",
+            Self::ChapTimeout => "chap-timeout",
+            Self::ChapRefused => "chap-refused",
             Self::IpcpTimeout => "ipcp-timeout",
             Self::IpcpRefused => "ipcp-refused",
             Self::Ipv6cpTimeout => "ipv6cp-timeout",
@@ -128,7 +139,7 @@ pub(crate) enum Phase {
     Request,
     /// LCP negotiates.
     Establish,
-    /// PAP request sent.
+    /// PAP request sent, or a CHAP Challenge awaited.
     Authenticate,
     /// IPCP negotiates; with IPv6 also IPv6CP, then the router is solicited.
     Network,
@@ -158,6 +169,8 @@ pub(crate) struct Octets {
 pub(crate) struct ClientCounters {
     /// Frames sent again for want of an answer.
     pub(crate) retransmissions: u64,
+    /// CHAP Challenges answered.
+    pub(crate) challenges_answered: u64,
     /// Echo-Requests answered.
     pub(crate) echo_answered: u64,
     /// LCP, IPCP or IPv6CP negotiated again in Opened.

@@ -8,7 +8,7 @@ TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 export BNG_BIN_DIR := $(abspath $(TARGET)/release)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo demo-down test test-loom lint fmt clippy deny bench bench-coalescing bench-wire
+.PHONY: help setup build demo demo-down test test-loom lint fmt clippy deny bench bench-coalescing bench-sessions bench-wire
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -58,6 +58,10 @@ bench: ## the benchmark grid into perf/results (root); BENCH=quick is short, int
 bench-coalescing: ## what coalescing is worth where packets are expensive, into perf/results (root)
 	$(CARGO) build --release -p bng-perf -p bng-dataplane
 	$(BNG_BIN_DIR)/bng-perf downloads --results perf/results
+
+bench-sessions: ## setups per second, many sessions, memory, floods and churn of the whole gateway, into perf/results (root)
+	$(CARGO) build --release -p bng-perf -p bng-dataplane -p bng-controlplane
+	$(BNG_BIN_DIR)/bng-perf sessions --results perf/results
 
 bench-wire: ## packets through a running dataplane on memory ports: rate without loss, latency (root)
 	$(CARGO) build --release -p bng-perf -p bng-dataplane

@@ -62,7 +62,7 @@ impl Default for Pppoe {
             max_sessions_per_port: 65_534,
             replace_stale_sessions: true,
             max_half_open: 1024,
-            padi_per_second: 1000,
+            padi_per_second: 20_000,
             padi_per_second_per_mac: 5,
             pado_delay_ms: 0,
             session_id_quarantine_s: 10,

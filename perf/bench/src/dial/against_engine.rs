@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use bng_pppoe::codec::chap;
 use bng_pppoe::codec::frame::{self, Body, LinkHeader};
 use bng_pppoe::{
-    AccessConcentrator, AuthVerdict, Config, Event, Grant, Ipv6Grant, PortConfig, PortId, Proof,
-    RejectCause, SessionRef, TerminateCause, Time,
+    AccessConcentrator, AuthProtocol, AuthVerdict, Config, Event, Grant, Ipv6Grant, PortConfig,
+    PortId, Proof, RejectCause, SessionRef, TerminateCause, Time,
 };
 use bng_wire::ipv6::next_header;
 use bng_wire::pppoe::protocol;
 use bng_wire::{MacAddr, VlanStack};
 
+use super::Auth;
 use super::emulator::{Emulator, Plan, Stage, TrafficPlan};
 use super::subscriber::{ClientSettings, EndCause, Phase};
 use super::traffic::{Header, datagram, turn};
@@ -21,6 +23,8 @@ use super::vlan;
 use crate::probe::{Family, Probe, StreamId, StreamReport};
 use crate::sequence::SequenceTracker;
 
+/// Time between two CHAP challenges on a live session.
+const CHAP_INTERVAL: Duration = Duration::from_secs(20);
 const AC_MAC: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 1]);
 const REFLECTOR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 10)), 7_000);
 const REFLECTOR6: SocketAddr = SocketAddr::new(
@@ -106,6 +110,9 @@ impl World {
                 mtu: 1_508,
             }],
             session_id_quarantine: Duration::ZERO,
+            // A subscriber that does CHAP alone naks the first one.
+            auth_protocols: vec![AuthProtocol::Pap, AuthProtocol::ChapMd5],
+            chap_interval: Some(CHAP_INTERVAL),
             ..Config::default()
         };
         let ipv6 = settings.ipv6;
@@ -174,8 +181,7 @@ impl World {
             if let Some(event) = self.engine.poll_event() {
                 match event {
                     Event::AuthRequest(request) => {
-                        let verdict = if matches!(&request.proof, Proof::Pap(password) if password.as_bytes() == b"secret")
-                        {
+                        let verdict = if is_right(&request.proof) {
                             // A subscriber that authenticates again gets the address it had.
                             let user = String::from_utf8(request.user_name.clone()).unwrap();
                             let number: u32 = user.trim_start_matches("sub").parse().unwrap();
@@ -328,6 +334,18 @@ impl World {
     }
 }
 
+/// Whether the subscriber knows the password.
+fn is_right(proof: &Proof) -> bool {
+    match proof {
+        Proof::Pap(password) => password.as_bytes() == b"secret",
+        Proof::ChapMd5 {
+            identifier,
+            challenge,
+            response,
+        } => *response == chap::md5_response(*identifier, b"secret", challenge),
+    }
+}
+
 /// The /64 of a subscriber.
 fn prefix_of(number: u32) -> Ipv6Addr {
     Ipv6Addr::from_bits(0x2001_0db8_0005 << 80 | u128::from(number) << 64)
@@ -449,6 +467,112 @@ fn a_wrong_password_is_a_failure_with_that_cause() {
         world.run.sums.failures,
         BTreeMap::from([(EndCause::PapRefused, 3)])
     );
+}
+
+#[test]
+fn with_chap_all_come_up_over_a_bad_wire_and_answer_challenges_on_live_sessions() {
+    for seed in 1..=5 {
+        let weather = Weather {
+            lose: 8,
+            repeat: 10,
+            delay: 10,
+            data_too: false,
+        };
+        let settings = ClientSettings {
+            auth: Auth::Chap,
+            ..ClientSettings::default()
+        };
+        let mut plan = plan(40);
+        plan.hold = CHAP_INTERVAL * 2;
+        let mut world = World::with(plan, settings, seed, weather);
+        world.finish();
+        let sums = &world.run.sums;
+        assert_eq!(sums.came_up, 40, "seed {seed}: {:?}", sums.failures);
+        assert!(sums.ended.is_empty(), "seed {seed}: {:?}", sums.ended);
+        let challenges = sums.clients.challenges_answered;
+        assert!(challenges >= 80, "seed {seed}: {challenges}");
+    }
+}
+
+#[test]
+fn a_wrong_chap_secret_is_a_failure_with_that_cause() {
+    let settings = ClientSettings {
+        auth: Auth::Chap,
+        ..ClientSettings::default()
+    };
+    let mut world = World::with(plan(3), settings.clone(), 1, Weather::default());
+    world.run = Emulator::new(plan(3), settings, 1, |_| {
+        (b"sub1".to_vec(), b"wrong".to_vec())
+    })
+    .unwrap();
+    world.finish();
+    assert_eq!(world.run.sums.came_up, 0);
+    assert_eq!(world.run.sums.failures[&EndCause::ChapRefused], 3);
+}
+
+#[test]
+fn churn_ends_and_begins_sessions_in_turn_while_traffic_runs_and_keeps_account_of_each() {
+    let mut plan = plan(20);
+    plan.churn = Some(10.0);
+    plan.hold = Duration::from_secs(6);
+    plan.traffic = Some(traffic());
+    plan.ledger = true;
+    let mut world = World::new(plan, 3, Weather::default());
+    world.finish();
+    let churn = world.run.churn.as_ref().unwrap();
+    assert_eq!(
+        (churn.hung_up, churn.redialled, churn.came_up),
+        (60, 60, 60)
+    );
+    assert_eq!(churn.setup.len(), 60);
+    let sums = &world.run.sums;
+    assert_eq!(sums.came_up, 20);
+    assert!(sums.failures.is_empty() && sums.ended.is_empty());
+    assert_eq!(world.sessions.len(), 80);
+    // Each of the 20 was ended three times, and once more at the end.
+    let finished = world.run.finished();
+    assert_eq!(finished.len(), 80);
+    for subscriber in 0..20 {
+        let own = finished.iter().filter(|it| it.subscriber == subscriber);
+        assert_eq!(own.count(), 4);
+    }
+    let account = &world.run.account;
+    let sent: u64 = finished.iter().map(|it| it.octets.up_packets).sum();
+    let bytes: u64 = finished.iter().map(|it| it.octets.up_bytes).sum();
+    // What asks the reflector for its counts goes through the sessions as well.
+    assert!(sent > account.sent && bytes > account.sent_bytes);
+    assert!(account.sent > 2_000 && account.received > account.sent * 9 / 10);
+    assert_eq!(account.misdelivered + account.corrupt, 0);
+}
+
+#[test]
+fn a_session_that_never_comes_back_ends_the_churn_all_the_same() {
+    let mut plan = plan(4);
+    plan.churn = Some(4.0);
+    plan.hold = Duration::from_secs(2);
+    let mut world = World::new(plan, 3, Weather::default());
+    world.run_until(Duration::from_secs(100), |world| {
+        matches!(world.run.stage(), Stage::Churn(_))
+    });
+    world.weather.lose = 1;
+    world.finish();
+    let churn = world.run.churn.as_ref().unwrap();
+    assert!(churn.hung_up > 0 && churn.redialled >= churn.hung_up);
+    assert_eq!(churn.came_up, 0);
+    assert!(world.run.sums.failures[&EndCause::NoPado] > 0);
+}
+
+#[test]
+fn a_flood_of_padi_beside_them_costs_subscribers_nothing() {
+    let mut plan = plan(50);
+    plan.padi_flood = Some(2_000.0);
+    plan.hold = Duration::from_secs(1);
+    let mut world = World::new(plan, 1, Weather::default());
+    world.finish();
+    assert_eq!(world.run.sums.came_up, 50);
+    let flood = world.run.flood.as_ref().unwrap();
+    assert!(flood.sent > 2_000, "{}", flood.sent);
+    assert!(flood.offers > 0 && flood.offers <= flood.sent);
 }
 
 #[test]

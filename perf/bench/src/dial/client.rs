@@ -54,6 +54,8 @@ pub(crate) struct Client {
     /// The router's last word on IPv6.
     advertisement: Option<Advertisement>,
     pap_ids: std::ops::Range<u32>,
+    /// The latest CHAP Response, to be repeated while no verdict has come.
+    chap_response: Option<Vec<u8>>,
     next_id: u8,
     deadline: Option<Duration>,
     period: Duration,
@@ -79,6 +81,7 @@ impl Client {
             ipv6cp: Exchange::new(),
             advertisement: None,
             pap_ids: 0..0,
+            chap_response: None,
             next_id: 0,
             deadline: None,
             period: Duration::ZERO,
@@ -275,9 +278,11 @@ impl Client {
             self.hang_up(cause, cx);
             return;
         }
-        // With CHAP it is the peer who repeats (RFC 1994 section 4.1).
-        let repeats = self.phase != Phase::Authenticate || cx.settings.auth == Auth::Pap;
-        cx.counters.retransmissions += u64::from(repeats);
+        // Until a Challenge has come there is nothing to repeat.
+        let waits = self.phase == Phase::Authenticate
+            && cx.settings.auth == Auth::Chap
+            && self.chap_response.is_none();
+        cx.counters.retransmissions += u64::from(!waits);
         match self.phase {
             Phase::Discovery => self.send_padi(cx),
             Phase::Request => self.send_padr(cx),
@@ -289,7 +294,12 @@ impl Client {
             }
             Phase::Authenticate => match cx.settings.auth {
                 Auth::Pap => self.send_pap(cx),
-                Auth::Chap => self.arm(cx),
+                // RFC 1994 section 4.2: a Success may be lost, so the Response is repeated.
+                Auth::Chap => {
+                    let response = self.chap_response.iter().cloned().collect();
+                    self.send_all(protocol::CHAP, response, cx);
+                    self.arm(cx);
+                }
             },
             Phase::Network => self.resend_network(cx),
             Phase::Idle | Phase::Up | Phase::HangUp(_) | Phase::Ended(_) => {}
@@ -540,7 +550,10 @@ impl Client {
                         self.pap_ids = u32::from(self.next_id)..u32::from(self.next_id);
                         self.send_pap(cx);
                     }
-                    Auth::Chap => self.arm(cx),
+                    Auth::Chap => {
+                        self.chap_response = None;
+                        self.arm(cx);
+                    }
                 }
             }
             Change::Opened => self.open_network(cx),
@@ -597,6 +610,7 @@ impl Client {
                 };
                 let response = chap::write_value(chap::code::RESPONSE, packet.id, response);
                 cx.counters.challenges_answered += 1;
+                self.chap_response = Some(response.clone());
                 self.send_all(protocol::CHAP, vec![response], cx);
             }
             (chap::code::SUCCESS, _) if self.phase == Phase::Authenticate => {

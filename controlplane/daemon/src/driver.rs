@@ -3,6 +3,7 @@
 //! One turn of its loop: answer requests, look at the dataplane, take punted frames and events, let timers expire, send what
 //! the engine sends, free what no worker can know any more; then sleep until a worker rings, a request comes or a timer is due.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use tokio::sync::mpsc;
 use crate::adopt;
 use crate::answers;
 use crate::grants::Grants;
+use crate::history::{self, HistoryFile};
 use crate::inject::Injector;
 use crate::life::Waiting;
 use crate::load::Load;
@@ -79,6 +81,7 @@ pub struct Driver {
     pub(crate) policies: Policies,
     pub(crate) changes: Changes,
     pub(crate) load: Load,
+    pub(crate) history: Option<HistoryFile>,
     pub(crate) radius: Radius,
     inbox: Inbox,
     resolver: mpsc::Sender<Resolve>,
@@ -136,17 +139,41 @@ impl Driver {
             waiting: Waiting::default(),
             changes: Changes::default(),
             load: Load::default(),
+            history: None,
             radius,
             inbox,
             resolver,
             buffer: Box::new([0; FRAME_MAX]),
             ticked_ms: 0,
         };
+        if let Some(directory) = &config.state_directory {
+            driver.open_history(&directory.join("history"));
+        }
         adopt::adopt(&mut driver, clock);
         let filters = driver.settings.terms.published_filters();
         driver.publisher.publish_filters(&filters)?;
         driver.settle(clock, None);
         Ok(driver)
+    }
+
+    /// Recalls the history of earlier runs, and writes on. Without it sessions go on all the same.
+    fn open_history(&mut self, directory: &Path) {
+        match HistoryFile::open(directory) {
+            Ok((file, found)) => {
+                let ended = found
+                    .iter()
+                    .filter_map(|it| history::recall(&self.settings, it));
+                for ended in ended {
+                    self.sessions.remember(ended);
+                }
+                self.history = Some(file);
+            }
+            Err(error) => {
+                self.tally.add(Count::HistoryLost);
+                let directory = directory.display();
+                tracing::error!(%error, %directory, "the history on disk cannot be used");
+            }
+        }
     }
 
     /// Runs until [`Request::Stop`]. Sessions stay in shared memory, so that traffic goes on and the next run adopts them.

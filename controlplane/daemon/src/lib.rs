@@ -9,6 +9,7 @@ pub mod driver;
 mod dynamic;
 pub mod grants;
 mod health;
+mod history;
 mod inject;
 pub mod kernel;
 mod life;

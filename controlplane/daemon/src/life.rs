@@ -4,7 +4,6 @@
 //! lead to the session before it forwards; what it held is given back only after every worker has forgotten it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use bng_aaa::{
     AuthRequest as Question, Credentials, Profile, RejectCause as AaaReject, RequestId, Verdict,
@@ -25,6 +24,7 @@ use crate::publish::{self, Clock, Open};
 use crate::said::{self, Said};
 use crate::sessions::{End, Ended, Live};
 use crate::tally::Count;
+use crate::views::EndedView;
 
 /// Authentication requests without an answer.
 #[derive(Debug, Default)]
@@ -124,30 +124,7 @@ impl Driver {
         let owner = (self.sessions.least_loaded(present))
             .or_else(|| self.sessions.least_loaded(0..self.workers()))
             .unwrap_or(0);
-        let mut live = Live {
-            session,
-            generation: 0,
-            owner,
-            state: SessionState::Negotiating,
-            line,
-            vlans,
-            user: Arc::default(),
-            admitted: None,
-            circuit_id: Vec::new(),
-            remote_id: Vec::new(),
-            holding: None,
-            policy: None,
-            said: None,
-            quota_octets: 0,
-            accounting_id: 0,
-            refused: None,
-            record: None,
-            started_unix_ms: clock.unix_ms,
-            opened_unix_ms: 0,
-            adopted: false,
-            noted_ms: 0,
-            end: None,
-        };
+        let mut live = Live::new(session, line, vlans, owner, clock.unix_ms);
         let slot = live.slot();
         if self.sessions.at(slot).is_some() {
             // The id rests in the engine until its slot is free, so this is a fault of ours; the peer may dial again.
@@ -636,12 +613,13 @@ impl Driver {
                 "session ended before it was up"
             );
         }
-        self.sessions.remember(Ended {
-            live,
-            end,
-            ended_unix_ms: clock.unix_ms,
-            stats,
-        });
+        let ended = Ended::new(live, end, clock.unix_ms, stats);
+        if let Some(history) = &self.history
+            && !history.append(&EndedView::new(&self.settings, &ended))
+        {
+            self.tally.add(Count::HistoryLost);
+        }
+        self.sessions.remember(ended);
         self.unpark(slot, clock);
     }
 

@@ -349,29 +349,20 @@ pub(crate) fn surveyed(
     };
     let mac = MacAddr(session.client_mac);
     let kept = record.map(said::read).unwrap_or_default();
+    let line = bng_pppoe::AccessLine::new(reference.port, &vlans, mac);
+    let started_unix_ms = record.map_or(0, |r| r.started_unix_ms);
     Live {
-        session: reference,
         generation: session.generation,
-        owner: session.owner,
         state,
-        line: bng_pppoe::AccessLine::new(reference.port, &vlans, mac),
-        vlans,
         user: record.map_or_else(Arc::default, |r| r.user().into()),
-        admitted: None,
         circuit_id: record.map_or(Vec::new(), |r| r.circuit_id().to_vec()),
         remote_id: record.map_or(Vec::new(), |r| r.remote_id().to_vec()),
-        holding: None,
-        policy: None,
         said: kept.said.boxed(),
         quota_octets: record.map_or(0, |r| r.quota_octets),
         accounting_id: record.map_or(0, |r| r.accounting_id),
-        refused: None,
-        record: None,
-        started_unix_ms: record.map_or(0, |r| r.started_unix_ms),
         opened_unix_ms: record.map_or(0, |r| r.opened_unix_ms),
         adopted: true,
-        noted_ms: 0,
-        end: None,
+        ..Live::new(reference, line, vlans, session.owner, started_unix_ms)
     }
 }
 

@@ -205,16 +205,13 @@ mod tests {
 
     #[test]
     fn the_history_is_searched_by_cause_and_by_the_time_a_session_was_there() {
-        let ended = Ended {
-            live: Box::new(one()),
-            end: End {
-                cause: EndCause::Engine(TerminateCause::Operator),
-                was_up: true,
-                release: true,
-            },
-            ended_unix_ms: 2_000,
-            stats: bng_shm::StatsCopy::default(),
+        let end = End {
+            cause: EndCause::Engine(TerminateCause::Operator),
+            was_up: true,
+            release: true,
         };
+        let stats = bng_shm::StatsCopy::default();
+        let ended = Ended::new(Box::new(one()), end, 2_000, stats);
         let all = HistoryFilter {
             cause: Some(EndCause::Engine(TerminateCause::Operator)),
             was_up: Some(true),

@@ -1,5 +1,6 @@
 //! The sessions as the driver knows them, and a bounded memory of those that ended.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::causes::EndCause;
 use crate::grants::Holding;
 use crate::policies::Assigned;
 use crate::said::Said;
+use crate::views::AgreedView;
 
 /// Ended sessions that are remembered.
 const HISTORY: usize = 10_000;
@@ -84,6 +86,41 @@ pub struct End {
 }
 
 impl Live {
+    /// A session that has just begun.
+    #[must_use]
+    pub fn new(
+        session: SessionRef,
+        line: AccessLine,
+        vlans: VlanStack,
+        owner: u8,
+        started_unix_ms: u64,
+    ) -> Self {
+        Self {
+            session,
+            generation: 0,
+            owner,
+            state: SessionState::Negotiating,
+            line,
+            vlans,
+            user: Arc::default(),
+            admitted: None,
+            circuit_id: Vec::new(),
+            remote_id: Vec::new(),
+            holding: None,
+            policy: None,
+            said: None,
+            quota_octets: 0,
+            accounting_id: 0,
+            refused: None,
+            record: None,
+            started_unix_ms,
+            opened_unix_ms: 0,
+            adopted: false,
+            noted_ms: 0,
+            end: None,
+        }
+    }
+
     /// Its slot in shared memory.
     #[must_use]
     pub const fn slot(&self) -> SlotIndex {
@@ -120,6 +157,26 @@ pub struct Ended {
     pub ended_unix_ms: u64,
     /// Final counters.
     pub stats: StatsCopy,
+    /// Why its credentials were refused, if they were.
+    pub refused: Option<Cow<'static, str>>,
+    /// What was agreed on with the peer, if it was ever up.
+    pub agreed: Option<AgreedView>,
+}
+
+impl Ended {
+    /// A session that is over now; what was negotiated is kept in short.
+    #[must_use]
+    pub fn new(mut live: Box<Live>, end: End, ended_unix_ms: u64, stats: StatsCopy) -> Self {
+        let record = live.record.take();
+        Self {
+            end,
+            ended_unix_ms,
+            stats,
+            refused: live.refused.map(Cow::Borrowed),
+            agreed: record.as_deref().map(AgreedView::from),
+            live,
+        }
+    }
 }
 
 /// The sessions of a user.
@@ -353,38 +410,20 @@ pub(crate) mod tests {
     use bng_wire::MacAddr;
 
     pub(crate) fn live(port: u8, session_id: u16, owner: u8) -> Live {
-        Live {
-            session: SessionRef {
-                port: PortId(port),
-                session_id,
-                generation: 1,
-            },
+        let session = SessionRef {
+            port: PortId(port),
+            session_id,
             generation: 1,
-            owner,
-            state: SessionState::Negotiating,
-            line: AccessLine {
-                port: PortId(port),
-                s_vlan: 0,
-                c_vlan: 0,
-                mac: MacAddr([2, 0, 0, 0, 0, 9]),
-            },
-            vlans: VlanStack::UNTAGGED,
-            user: Arc::default(),
-            admitted: None,
-            circuit_id: Vec::new(),
-            remote_id: Vec::new(),
-            holding: None,
-            policy: None,
-            said: None,
-            quota_octets: 0,
-            accounting_id: 0,
-            refused: None,
-            record: None,
-            started_unix_ms: 0,
-            opened_unix_ms: 0,
-            adopted: false,
-            noted_ms: 0,
-            end: None,
+        };
+        let line = AccessLine {
+            port: PortId(port),
+            s_vlan: 0,
+            c_vlan: 0,
+            mac: MacAddr([2, 0, 0, 0, 0, 9]),
+        };
+        Live {
+            generation: 1,
+            ..Live::new(session, line, VlanStack::UNTAGGED, owner, 0)
         }
     }
 
@@ -419,16 +458,13 @@ pub(crate) mod tests {
     fn history_is_bounded_and_latest_first() {
         let mut sessions = Sessions::default();
         for n in 0..HISTORY as u64 + 5 {
-            sessions.remember(Ended {
-                live: Box::new(live(0, 1, 0)),
-                end: End {
-                    cause: EndCause::Engine(bng_pppoe::TerminateCause::Operator),
-                    was_up: true,
-                    release: true,
-                },
-                ended_unix_ms: n,
-                stats: StatsCopy::default(),
-            });
+            let end = End {
+                cause: EndCause::Engine(bng_pppoe::TerminateCause::Operator),
+                was_up: true,
+                release: true,
+            };
+            let live = Box::new(live(0, 1, 0));
+            sessions.remember(Ended::new(live, end, n, StatsCopy::default()));
         }
         assert_eq!(sessions.history().len(), HISTORY);
         assert_eq!(

@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bng_aaa::PortBlock;
-use bng_pppoe::SessionInfo;
 use bng_pppoe::codec::nd::link_local;
+use bng_pppoe::{SessionInfo, SessionRecord};
 use bng_shm::StatsCopy;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::policy_view::PolicyView;
@@ -15,7 +15,7 @@ use crate::sessions::{Ended, Live, state_name};
 use crate::settings::Settings;
 
 /// A port block on a public address.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct NatBlockView {
     /// Public address.
     #[schema(value_type = String)]
@@ -31,13 +31,13 @@ impl From<&PortBlock> for NatBlockView {
         Self {
             address: block.address,
             first_port: block.first_port,
-            last_port: block.first_port + (block.size - 1),
+            last_port: block.first_port + block.size.saturating_sub(1),
         }
     }
 }
 
 /// Packets and IP bytes of a session.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TrafficView {
     /// Packets from the subscriber.
     pub upstream_packets: u64,
@@ -176,8 +176,32 @@ pub struct SessionDetail {
     pub ppp: Option<NegotiatedView>,
 }
 
-/// A session that is over.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+/// What was agreed on with the peer of a session that is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgreedView {
+    /// Authentication protocol.
+    pub auth_protocol: String,
+    /// Service-Name the client asked for.
+    pub service_name: String,
+    /// Largest PPP payload we took, bytes.
+    pub our_mru: u16,
+    /// Largest PPP payload the peer took, bytes.
+    pub peer_mru: u16,
+}
+
+impl From<&SessionRecord> for AgreedView {
+    fn from(record: &SessionRecord) -> Self {
+        Self {
+            auth_protocol: record.auth_protocol.name().to_owned(),
+            service_name: text(&record.service_name),
+            our_mru: record.our_mru,
+            peer_mru: record.peer_mru,
+        }
+    }
+}
+
+/// A session that is over. The history on disk has a line of these.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct EndedView {
     /// Access port and session id it had.
     pub id: String,
@@ -194,16 +218,36 @@ pub struct EndedView {
     pub framed_ip: Option<Ipv4Addr>,
     /// Port block it had.
     pub nat: Option<NatBlockView>,
+    /// The /64 it had.
+    #[serde(default)]
+    pub ipv6_prefix: Option<String>,
+    /// Delegated prefix it had.
+    #[serde(default)]
+    pub delegated_prefix: Option<String>,
     /// TR-101 Agent-Circuit-Id.
+    #[serde(default)]
     pub circuit_id: String,
     /// TR-101 Agent-Remote-Id.
+    #[serde(default)]
     pub remote_id: String,
     /// Why it ended.
-    pub cause: &'static str,
+    pub cause: String,
+    /// Why its credentials were refused, if they were.
+    #[serde(default)]
+    pub refused: Option<String>,
     /// Whether it was ever up.
     pub was_up: bool,
+    /// What was agreed on with the peer, if it was ever up.
+    #[serde(default)]
+    pub agreed: Option<AgreedView>,
+    /// Accounting id, unique over restarts, if it was ever authenticated.
+    #[serde(default)]
+    pub accounting_id: Option<u64>,
     /// When it started.
     pub started_unix_ms: u64,
+    /// When its network phase opened, if it did.
+    #[serde(default)]
+    pub opened_unix_ms: Option<u64>,
     /// When it ended.
     pub ended_unix_ms: u64,
     /// Final packets and bytes.
@@ -335,6 +379,7 @@ impl EndedView {
     pub fn new(settings: &Settings, ended: &Ended) -> Self {
         let live = &ended.live;
         let vlans = table_vlans(&live.vlans);
+        let prefixes = live.holding.and_then(|holding| holding.prefixes);
         Self {
             id: session_id(settings, live),
             user: text(&live.user),
@@ -345,8 +390,15 @@ impl EndedView {
             nat: nat(live),
             circuit_id: text(&live.circuit_id),
             remote_id: text(&live.remote_id),
-            cause: ended.end.cause.name(),
+            ipv6_prefix: prefixes.map(|prefixes| prefixes.on_link.to_string()),
+            delegated_prefix: (prefixes.and_then(|prefixes| prefixes.delegated))
+                .map(|prefix| prefix.to_string()),
+            cause: ended.end.cause.name().to_owned(),
+            refused: ended.refused.as_deref().map(str::to_owned),
             was_up: ended.end.was_up,
+            agreed: ended.agreed.clone(),
+            accounting_id: (live.accounting_id != 0).then_some(live.accounting_id),
+            opened_unix_ms: (live.opened_unix_ms != 0).then_some(live.opened_unix_ms),
             started_unix_ms: live.started_unix_ms,
             ended_unix_ms: ended.ended_unix_ms,
             traffic: (&ended.stats).into(),

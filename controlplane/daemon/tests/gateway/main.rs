@@ -10,6 +10,7 @@ mod aaa_terms;
 mod adoption;
 mod client;
 mod dialing;
+mod history;
 mod ipv6;
 mod kernel_tables;
 mod limits;

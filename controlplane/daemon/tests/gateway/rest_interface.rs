@@ -599,6 +599,7 @@ fn the_description_lists_every_path() {
             "/api/v1/policies",
             "/api/v1/pools",
             "/api/v1/ports",
+            "/api/v1/radius",
             "/api/v1/sessions",
             "/api/v1/sessions/history",
             "/api/v1/sessions/{id}",

@@ -85,8 +85,7 @@ impl RadiusConfig {
         }
         let _ = write!(
             text,
-            "\
-  nas_identifier: lab
+            "  nas_identifier: lab
   nas_address: {nas}
   timeout_ms: 1000
   tries: 2

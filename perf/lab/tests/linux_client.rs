@@ -1,5 +1,5 @@
 //! What a real Linux client (kernel PPPoE, pppd 2.4.9) may do: both authentication protocols and their refusal, several sessions,
-//! negotiating a live session anew.
+//! vanishing and coming back, negotiating a live session anew.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod running_gateway;
@@ -190,6 +190,37 @@ fn several_sessions_of_one_client_live_side_by_side_up_to_its_limit() {
         let text = lab.client().unwrap().sh(&ping, LIMIT).unwrap();
         assert!(text.contains(" 0% packet loss"), "{name}: {text}");
     }
+    lab.api().wait_until_conserved().unwrap();
+}
+
+#[test]
+fn a_client_that_vanished_and_dials_again_takes_the_place_of_its_dead_session() {
+    let config = GatewayConfig {
+        // Echo would take minutes to notice.
+        echo_interval_s: 60,
+        pppoe_keys: "max_sessions_per_mac: 1\n".to_owned(),
+        ..GatewayConfig::default()
+    };
+    let mut lab = booted(&config);
+    let client = lab.client().unwrap();
+    client.dial(LINK, USER, PASSWORD, "", LIMIT).unwrap();
+    let dead = wait_for_sessions(&lab, 1).into_keys().next().unwrap();
+    let client = lab.client().unwrap();
+    client.vanish(LINK, LIMIT).unwrap();
+    assert!(
+        sessions(&lab).contains_key(&dead),
+        "nobody told the gateway"
+    );
+
+    let client = lab.client().unwrap();
+    client.dial(LINK, USER, PASSWORD, "", LIMIT).unwrap();
+    let now = wait_for_sessions(&lab, 1);
+    assert!(!now.contains_key(&dead), "{now:?}");
+    browse(&mut lab, "ppp0");
+    let history = lab.api().get("/api/v1/sessions/history").unwrap();
+    let ended = &history["items"][0];
+    assert_eq!(ended["id"], dead.as_str(), "{history}");
+    assert_eq!(ended["cause"], "replaced", "{history}");
     lab.api().wait_until_conserved().unwrap();
 }
 

@@ -73,6 +73,9 @@ pub(crate) fn play(script: &[u8]) -> usize {
     config.limits.padi_macs = 16;
     config.auth_protocols = vec![AuthProtocol::Pap, AuthProtocol::ChapMd5];
     config.chap_interval = Some(Duration::from_secs(40));
+    // Low, so that clients come to them.
+    config.limits.sessions_per_mac = 2;
+    config.lockout.failures = 3;
     let mtu = config.ports.iter().map(|p| p.mtu).max().unwrap_or(0);
     let now = Time::from_millis(5_000);
     let mut clients: Vec<_> = (1..=4).map(Client::new).collect();
@@ -166,6 +169,10 @@ impl Storm {
                 self.pass(u64::from(script.word()));
                 return;
             }
+            13 if is_ipv6 => {
+                self.change(script.byte(), script.byte());
+                return;
+            }
             13 => {
                 let cause = TerminateCause::ALL[usize::from(script.byte()) % 5];
                 if let Some(session) = self.pick(script.byte()) {
@@ -201,6 +208,44 @@ impl Storm {
             _ => {}
         }
         self.feed(who, &bytes);
+    }
+
+    /// What operators and AAA do to a live engine.
+    fn change(&mut self, what: u8, number: u8) {
+        let seconds = Duration::from_secs(number.into());
+        match (what % 4, self.pick(number)) {
+            (0, Some(session)) => {
+                self.ac.reauthenticate(self.now, session);
+            }
+            (1, Some(session)) => {
+                let (session_timeout, idle_timeout) = match what / 4 % 3 {
+                    0 => (Some(Some(seconds)), None),
+                    1 => (None, Some(Some(seconds))),
+                    _ => (Some(None), Some(None)),
+                };
+                let set = self
+                    .ac
+                    .set_timeouts(self.now, session, session_timeout, idle_timeout);
+                assert!(!set || self.lives[&session].accepted);
+            }
+            (2, _) => {
+                let mut config = self.ac.config().clone();
+                config.auth_protocols.reverse();
+                config.chap_interval = (number != 0).then_some(seconds);
+                config.echo_interval = seconds.max(Duration::from_secs(1));
+                config.pado_delay = Duration::from_millis(u64::from(what / 128) * 300);
+                config.limits.sessions_per_mac = u32::from(number % 3) + 1;
+                self.ac.reconfigure(self.now, config).unwrap();
+            }
+            _ => {
+                let locked: Vec<_> = self.ac.locked_out(self.now).collect();
+                for it in locked {
+                    assert!(it.until > self.now && self.ac.unlock(&it.client));
+                }
+                assert_eq!(self.ac.locked_out(self.now).count(), 0);
+            }
+        }
+        self.drain(1);
     }
 
     fn pick(&self, number: u8) -> Option<SessionRef> {

@@ -152,6 +152,10 @@ impl Driver {
         adopt::adopt(&mut driver, clock);
         let filters = driver.settings.terms.published_filters();
         driver.publisher.publish_filters(&filters)?;
+        if driver.sessions.iter().next().is_none() {
+            let id = driver.grants.new_accounting_id();
+            driver.radius.account_on(id, clock.unix_ms / 1_000);
+        }
         driver.settle(clock, None);
         Ok(driver)
     }
@@ -211,6 +215,7 @@ impl Driver {
                 self.publisher.heartbeat();
                 self.load.sample(&self.publisher, self.workers());
                 self.note_traffic(clock);
+                self.account_interims(clock);
                 self.unpark_impatient(clock);
                 self.settle(clock, None);
             }
@@ -379,7 +384,9 @@ impl Driver {
             return;
         }
         for slot in free {
-            self.free_slot(slot, clock);
+            if !self.account_stop(slot, clock) {
+                self.free_slot(slot, clock);
+            }
         }
         // Subscribers that have waited for a slot are told.
         self.settle(clock, None);

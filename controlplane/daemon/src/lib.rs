@@ -1,6 +1,7 @@
 //! The control plane's process: drives the PPP engine, AAA and pools, publishes to shared memory, mirrors the kernel's routes,
 //! and answers REST and Prometheus. It owns no packet path: however slow it is, traffic is not.
 
+mod accounting;
 mod adopt;
 mod answers;
 pub mod causes;

@@ -499,6 +499,7 @@ impl Driver {
         };
         live.circuit_id.clone_from(&record.circuit_id);
         live.remote_id.clone_from(&record.remote_id);
+        let is_first = live.opened_unix_ms == 0;
         live.opened_unix_ms = opened_unix_ms;
         live.record = Some(publish::nameless(record));
         live.state = SessionState::Forwarding;
@@ -513,6 +514,9 @@ impl Driver {
         self.lead_to_open(&live);
         self.update(&live);
         self.lead_away(&live, Open::of(&live));
+        if is_first {
+            self.account_start(&live, clock);
+        }
     }
 
     fn network_down(&mut self, session: SessionRef, reason: NetworkDownReason) {

@@ -63,6 +63,8 @@ pub struct Live {
     pub adopted: bool,
     /// Time of the last upstream frame that the engine was told of, CLOCK_MONOTONIC milliseconds.
     pub noted_ms: u64,
+    /// When its next interim update is due, CLOCK_MONOTONIC milliseconds; 0 while there is none.
+    pub interim_ms: u64,
     /// Set when it is over and waits for the epoch.
     pub end: Option<End>,
 }
@@ -117,6 +119,7 @@ impl Live {
             opened_unix_ms: 0,
             adopted: false,
             noted_ms: 0,
+            interim_ms: 0,
             end: None,
         }
     }

@@ -92,6 +92,42 @@ pub(super) fn fill(page: &Page, status: &Status) -> prometheus::Result<()> {
     ] {
         failed.with_label_values(&[cause]).inc_by(value);
     }
+    let spool = &radius.spool;
+    let waiting = page.gauge(
+        "bng_accounting_waiting",
+        "Accounting messages that no server has answered yet.",
+        &[],
+    )?;
+    waiting
+        .with_label_values::<&str>(&[])
+        .set(signed(spool.waiting));
+    let bytes = page.gauge(
+        "bng_accounting_waiting_bytes",
+        "Bytes of those messages on disk.",
+        &[],
+    )?;
+    bytes
+        .with_label_values::<&str>(&[])
+        .set(signed(spool.waiting_bytes));
+    let events = page.counter(
+        "bng_accounting_events_total",
+        "Accounting messages taken and delivered, and what else became of them.",
+        &["event"],
+    )?;
+    for (event, value) in [
+        ("taken", spool.taken),
+        ("delivered", spool.delivered),
+        ("interim_given_up", spool.interims_given_up),
+        ("interim_passed_over", spool.interims_passed_over),
+        ("start_given_up", spool.starts_given_up),
+        ("repeated_stop", spool.repeated_stops),
+        ("write_error", spool.write_errors),
+        ("torn", spool.torn),
+        ("lost", spool.lost),
+        ("unwritable", spool.unwritable),
+    ] {
+        events.with_label_values(&[event]).inc_by(value);
+    }
     Ok(())
 }
 

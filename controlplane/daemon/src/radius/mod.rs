@@ -3,25 +3,36 @@
 //! ```text
 //!   driver --- questions (bounded) ---> thread `radius`: Client, UDP sockets
 //!          <-- Request::Verdict -------
+//!   driver --- accounting messages ---> thread `accounting`: Spool (disk), Client, UDP sockets
+//!          <-- Request::AccountingKept
 //! ```
 //!
-//! The driver never waits: a question that finds no room is answered like one to silent servers, and counted.
+//! The driver never waits: a question that finds no room is answered like one to silent servers, and counted. Starts and stops
+//! always find room; interim updates do as long as the disk keeps up.
 
+mod accounting;
 mod questions;
 mod sockets;
+pub(crate) mod spool;
 pub mod view;
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use bng_aaa::accounting::{Accounting as Event, Status};
 use bng_aaa::radius::{Client, Nas, Now};
 use bng_aaa::{AuthRequest, Backend};
 use bng_config::Config;
+use bng_shm::SlotIndex;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::request::{AskError, DriverHandle, Request};
+use accounting::Told;
+use spool::Spool;
 use view::RadiusView;
 
 /// Questions that may wait for the thread.
@@ -30,6 +41,12 @@ const QUESTIONS_WAITING: usize = 4_096;
 const SOCKETS: u8 = 16;
 /// Requests that may wait until an identifier is free.
 const QUEUE: usize = 4_096;
+/// Source ports for the accounting of each server: as many requests as are under way at most.
+const ACCOUNTING_SOCKETS: u8 = 2;
+/// Messages that may wait for the disk before interim updates are passed over.
+const INTERIMS_WAITING: usize = 65_536;
+/// Size of a file of the spool, bytes.
+const SEGMENT_SIZE: u64 = 4 << 20;
 /// Time between two pictures of the state for operators.
 const VIEW_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a message to the driver waits when too many others do.
@@ -39,10 +56,61 @@ const BUSY_RETRY: Duration = Duration::from_millis(2);
 #[derive(Debug, Default)]
 pub struct Radius {
     questions: Option<mpsc::Sender<AuthRequest>>,
+    accounting: Option<Accounting>,
+    is_local: bool,
     view: Option<Arc<Mutex<RadiusView>>>,
 }
 
+#[derive(Debug)]
+struct Accounting {
+    sender: mpsc::UnboundedSender<Told>,
+    depth: Arc<AtomicUsize>,
+    interim: Duration,
+    passed_over: u64,
+}
+
 impl Radius {
+    /// Whether sessions are accounted for.
+    pub(crate) const fn accounts(&self) -> bool {
+        self.accounting.is_some()
+    }
+
+    /// Whether nobody but local users is asked.
+    pub(crate) const fn is_local(&self) -> bool {
+        self.is_local
+    }
+
+    /// Configured time between interim updates, zero for none; `None` where nothing is accounted for.
+    pub(crate) fn interim(&self) -> Option<Duration> {
+        self.accounting.as_ref().map(|it| it.interim)
+    }
+
+    /// Tells of a session; true when [`Request::AccountingKept`] will come for `slot`.
+    pub(crate) fn account(&mut self, event: Event, slot: Option<SlotIndex>) -> bool {
+        let Some(accounting) = &mut self.accounting else {
+            return false;
+        };
+        let is_interim = event.status == Status::Interim;
+        if is_interim && accounting.depth.load(Ordering::Relaxed) > INTERIMS_WAITING {
+            accounting.passed_over += 1;
+            return false;
+        }
+        accounting.depth.fetch_add(1, Ordering::Relaxed);
+        let told = accounting.sender.send(Told::Event(Box::new(event), slot));
+        told.is_ok() && slot.is_some()
+    }
+
+    /// Tells that the gateway has begun without any session.
+    pub(crate) fn account_on(&self, accounting_id: u64, unix_s: u64) {
+        if let Some(accounting) = &self.accounting {
+            accounting.depth.fetch_add(1, Ordering::Relaxed);
+            let _ = accounting.sender.send(Told::On {
+                accounting_id,
+                unix_s,
+            });
+        }
+    }
+
     /// Puts a question; false when it finds no room.
     pub(crate) fn ask(&self, question: AuthRequest) -> bool {
         (self.questions.as_ref()).is_some_and(|sender| sender.try_send(question).is_ok())
@@ -50,7 +118,10 @@ impl Radius {
 
     /// The latest picture of the state; `None` without section `radius`.
     pub(crate) fn view(&self) -> Option<RadiusView> {
-        self.view.as_ref().map(|view| view.lock().clone())
+        let mut view = self.view.as_ref()?.lock().clone();
+        let accounting = self.accounting.as_ref();
+        view.spool.interims_passed_over = accounting.map_or(0, |it| it.passed_over);
+        Some(view)
     }
 }
 
@@ -111,9 +182,60 @@ pub fn start(config: &Config, handle: &DriverHandle) -> anyhow::Result<Radius> {
         view: view.clone(),
     };
     spawn("radius", move || worker.run())?;
+    let accounting = match (&radius.accounting, &config.state_directory) {
+        (Some(accounting), Some(directory)) => {
+            let directory = directory.join("accounting");
+            let worker = start_accounting(config, radius, accounting, &directory, handle, &view);
+            Some(worker.with_context(|| format!("accounting in {}", directory.display()))?)
+        }
+        _ => None,
+    };
     Ok(Radius {
         questions: Some(sender),
+        accounting,
+        is_local: backends(config) == [Backend::Local],
         view: Some(view),
+    })
+}
+
+fn start_accounting(
+    config: &Config,
+    radius: &bng_config::Radius,
+    accounting: &bng_config::Accounting,
+    directory: &Path,
+    handle: &DriverHandle,
+    view: &Arc<Mutex<RadiusView>>,
+) -> anyhow::Result<Accounting> {
+    let limit = u64::from(accounting.spool_mib) << 20;
+    let spool = Spool::open(directory, limit, SEGMENT_SIZE)?;
+    let (waiting, bytes) = spool.waiting();
+    if waiting > 0 {
+        tracing::info!(
+            waiting,
+            bytes,
+            "accounting messages of an earlier run are sent now"
+        );
+    }
+    let (sender, told) = mpsc::unbounded_channel();
+    let depth = Arc::new(AtomicUsize::new(0));
+    let ports = |server: &bng_config::RadiusServer| (server.address, server.accounting_port).into();
+    let worker = accounting::Worker {
+        client: client(radius, ACCOUNTING_SOCKETS, accounting::WINDOW)?,
+        nas: nas(config, radius),
+        servers: radius.servers.iter().map(ports).collect(),
+        source: radius.source,
+        spool,
+        told,
+        depth: depth.clone(),
+        driver: Courier::new(handle.clone()),
+        view: view.clone(),
+    };
+    spawn("accounting", move || worker.run())?;
+    Ok(Accounting {
+        sender,
+        depth,
+        interim: Duration::from_secs(accounting.interim_s.into()),
+        passed_over: 0,
     })
 }
 

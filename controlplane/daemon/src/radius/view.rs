@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::sockets::Sockets;
+use super::spool::Spool;
 
 /// What happened with a server, in authentication or in accounting.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
@@ -67,6 +68,35 @@ pub struct ServerView {
     pub accounting: ExchangeView,
 }
 
+/// Accounting messages on their way through the disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SpoolView {
+    /// Messages that no server has answered yet.
+    pub waiting: usize,
+    /// Their bytes on disk.
+    pub waiting_bytes: u64,
+    /// Messages taken.
+    pub taken: u64,
+    /// Messages a server has answered.
+    pub delivered: u64,
+    /// Interim updates given up because the spool was full.
+    pub interims_given_up: u64,
+    /// Interim updates not even written, because the disk did not keep up.
+    pub interims_passed_over: u64,
+    /// Starts given up because the spool was full of stops.
+    pub starts_given_up: u64,
+    /// Stops that were on disk already when a restarted control plane found their session.
+    pub repeated_stops: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Unfinished ends of files, as a crash leaves them.
+    pub torn: u64,
+    /// Messages that could not be read back or put into a packet.
+    pub lost: u64,
+    /// Messages with a name that no attribute can hold.
+    pub unwritable: u64,
+}
+
 /// RADIUS as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RadiusView {
@@ -81,6 +111,8 @@ pub struct RadiusView {
     /// Access-Accepts whose terms cannot be met, by the attribute to blame.
     #[schema(value_type = BTreeMap<String, u64>)]
     pub unusable_terms: BTreeMap<&'static str, u64>,
+    /// Accounting messages; all zero unless accounting is configured.
+    pub spool: SpoolView,
 }
 
 impl RadiusView {
@@ -106,6 +138,31 @@ impl RadiusView {
         }
         (self.queued, self.queue_full) = client.queued();
         self.send_failed = sockets.failed();
+    }
+
+    pub(super) fn show_accounting<T>(&mut self, client: &Client<T>, spool: &Spool) {
+        for (server, stats) in self.servers.iter_mut().zip(client.stats()) {
+            server.accounting.show(&stats);
+        }
+        let (waiting, waiting_bytes) = spool.waiting();
+        let counts = spool.counts();
+        self.spool = SpoolView {
+            waiting,
+            waiting_bytes,
+            taken: counts.taken,
+            delivered: counts.done,
+            interims_given_up: counts.interims_given_up,
+            starts_given_up: counts.starts_given_up,
+            repeated_stops: counts.repeated_stops,
+            write_errors: counts.write_errors,
+            torn: counts.torn,
+            lost: counts.lost,
+            ..self.spool
+        };
+    }
+
+    pub(super) fn count_unwritable(&mut self) {
+        self.spool.unwritable += 1;
     }
 
     pub(super) fn count_unusable(&mut self, unusable: Unusable) {

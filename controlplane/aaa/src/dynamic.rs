@@ -32,7 +32,8 @@ impl Selector {
         line: &Line,
     ) -> bool {
         *self != Self::default()
-            && self.accounting_id.is_none_or(|id| id == accounting_id)
+            // 0 is that of a session nobody has authenticated on yet.
+            && self.accounting_id.is_none_or(|id| id == accounting_id && id != 0)
             && self.user.as_deref().is_none_or(|it| it == user)
             && self.framed_ip.is_none_or(|ip| Some(ip) == framed_ip)
             && (self.nas_port_id.as_deref()).is_none_or(|it| it == line.nas_port_id().as_bytes())
@@ -127,6 +128,11 @@ mod tests {
             mac: Some(line.mac),
         };
         assert!(fits(&all));
+        let unnamed = Selector {
+            accounting_id: Some(0),
+            ..Selector::default()
+        };
+        assert!(!unnamed.fits(0, b"", None, &line));
         let others = [
             Selector {
                 accounting_id: Some(6),

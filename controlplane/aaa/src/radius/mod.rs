@@ -8,6 +8,7 @@
 
 pub mod attribute;
 pub mod client;
+pub mod dynamic;
 pub mod packet;
 pub mod request;
 pub mod terms;

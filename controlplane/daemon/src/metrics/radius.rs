@@ -128,6 +128,24 @@ pub(super) fn fill(page: &Page, status: &Status) -> prometheus::Result<()> {
     ] {
         events.with_label_values(&[event]).inc_by(value);
     }
+    let dynamic = page.counter(
+        "bng_radius_dynamic_total",
+        "CoA-Requests and Disconnect-Requests: done, refused by Error-Cause, repeated, discarded by reason.",
+        &["result", "cause"],
+    )?;
+    let view = &radius.dynamic;
+    for (result, value) in [
+        ("changed", view.changed),
+        ("ended", view.ended),
+        ("repeated", view.repeated),
+    ] {
+        dynamic.with_label_values(&[result, ""]).inc_by(value);
+    }
+    for (result, causes) in [("refused", &view.refused), ("discarded", &view.discarded)] {
+        for (cause, value) in causes {
+            dynamic.with_label_values(&[result, cause]).inc_by(*value);
+        }
+    }
     Ok(())
 }
 

@@ -5,17 +5,20 @@
 //!          <-- Request::Verdict -------
 //!   driver --- accounting messages ---> thread `accounting`: Spool (disk), Client, UDP sockets
 //!          <-- Request::AccountingKept
+//!          <-- Request::Authorize, Request::Disconnect --- thread `dynamic`: Listener, UDP socket
 //! ```
 //!
 //! The driver never waits: a question that finds no room is answered like one to silent servers, and counted. Starts and stops
 //! always find room; interim updates do as long as the disk keeps up.
 
 mod accounting;
+mod listener;
 mod questions;
 mod sockets;
 pub(crate) mod spool;
 pub mod view;
 
+use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bng_aaa::accounting::{Accounting as Event, Status};
+use bng_aaa::radius::dynamic::Listener;
 use bng_aaa::radius::{Client, Nas, Now};
 use bng_aaa::{AuthRequest, Backend};
 use bng_config::Config;
@@ -182,6 +186,9 @@ pub fn start(config: &Config, handle: &DriverHandle) -> anyhow::Result<Radius> {
         view: view.clone(),
     };
     spawn("radius", move || worker.run())?;
+    if let Some(dynamic) = &radius.dynamic_authorization {
+        start_listener(dynamic, nas(config, radius), handle, &view)?;
+    }
     let accounting = match (&radius.accounting, &config.state_directory) {
         (Some(accounting), Some(directory)) => {
             let directory = directory.join("accounting");
@@ -196,6 +203,28 @@ pub fn start(config: &Config, handle: &DriverHandle) -> anyhow::Result<Radius> {
         is_local: backends(config) == [Backend::Local],
         view: Some(view),
     })
+}
+
+fn start_listener(
+    dynamic: &bng_config::DynamicAuthorization,
+    nas: Nas,
+    handle: &DriverHandle,
+    view: &Arc<Mutex<RadiusView>>,
+) -> anyhow::Result<()> {
+    let address = dynamic.listen;
+    let key = "radius.dynamic_authorization.listen";
+    let socket = UdpSocket::bind(address)
+        .with_context(|| format!("{key} {address}: another process may be using it"))?;
+    socket.set_nonblocking(true)?;
+    let clients = dynamic.clients.iter();
+    let clients = clients.map(|client| (client.address, client.secret.clone()));
+    let worker = listener::Worker {
+        listener: Listener::new(clients, nas),
+        socket,
+        driver: handle.clone(),
+        view: view.clone(),
+    };
+    spawn("dynamic", move || worker.run())
 }
 
 fn start_accounting(

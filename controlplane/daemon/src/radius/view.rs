@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bng_aaa::radius::dynamic::{self, Counts};
 use bng_aaa::radius::terms::Unusable;
 use bng_aaa::radius::{Client, Discard, Stats};
 use serde::Serialize;
@@ -97,6 +98,23 @@ pub struct SpoolView {
     pub unwritable: u64,
 }
 
+/// CoA-Requests and Disconnect-Requests.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DynamicView {
+    /// CoA-Requests that were done.
+    pub changed: u64,
+    /// Disconnect-Requests that were done.
+    pub ended: u64,
+    /// Requests that were refused, by Error-Cause.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Requests that came again and got the answer they had got.
+    pub repeated: u64,
+    /// Requests without an answer, by reason.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub discarded: BTreeMap<&'static str, u64>,
+}
+
 /// RADIUS as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RadiusView {
@@ -113,6 +131,8 @@ pub struct RadiusView {
     pub unusable_terms: BTreeMap<&'static str, u64>,
     /// Accounting messages; all zero unless accounting is configured.
     pub spool: SpoolView,
+    /// Dynamic authorization; nothing is counted unless it is configured.
+    pub dynamic: DynamicView,
 }
 
 impl RadiusView {
@@ -158,6 +178,19 @@ impl RadiusView {
             torn: counts.torn,
             lost: counts.lost,
             ..self.spool
+        };
+    }
+
+    pub(super) fn show_dynamic(&mut self, counts: &Counts) {
+        let reasons = dynamic::Discard::ALL.iter().map(|it| it.label());
+        self.dynamic = DynamicView {
+            changed: counts.changed,
+            ended: counts.ended,
+            refused: (counts.refused.iter())
+                .map(|(name, count)| (*name, *count))
+                .collect(),
+            repeated: counts.repeated,
+            discarded: reasons.zip(counts.discarded).collect(),
         };
     }
 

@@ -10,7 +10,7 @@ impl Directory {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("spool-test-{}-{n}", std::process::id());
-        Self(std::env::temp_dir().join(name))
+        Self(Path::new("/dev/shm").join(name))
     }
 
     fn open(&self, limit: u64, segment: u64) -> Spool {

@@ -576,3 +576,165 @@ fn either<T: Copy>(said: [Option<T>; 2], of_pool: [Option<T>; 2]) -> [Option<T>;
         false => of_pool,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings;
+    use bng_config::Config;
+    use std::path::Path;
+
+    const TEXT: &str = r#"
+dataplane:
+  workers: [1]
+  ports:
+    - {name: core0, role: core, device: a}
+    - {name: access0, role: access, device: b}
+pools:
+  - name: home
+    ranges: [100.64.0.0/30]
+    gateway: 100.64.0.1
+    dns: [9.9.9.9]
+    nat: out
+    ipv6: {prefixes: [2001:db8::/63], delegated: [2001:db8:1000::/55], dns: [2001:db8::53]}
+  - {name: plain, ranges: [100.65.0.0/29], gateway: 100.65.0.1}
+nat:
+  pools:
+    - {name: out, addresses: [198.51.100.0/32], block_size: 1024}
+"#;
+
+    fn grants() -> Grants {
+        let config = Config::parse(TEXT.as_bytes(), Path::new("t.yaml")).unwrap();
+        let settings = settings::Settings::new(&config).unwrap();
+        Grants::new(
+            Authenticator::new(settings::local_users(&config), Vec::new()),
+            settings::address_pools(&config),
+            settings::pool_prefixes(&config),
+            settings::port_blocks(&config),
+            settings.pools,
+            0,
+        )
+    }
+
+    fn prefix(text: &str) -> Prefix {
+        let (address, length) = text.split_once('/').unwrap();
+        Prefix {
+            address: address.parse().unwrap(),
+            length: length.parse().unwrap(),
+        }
+    }
+
+    /// What is in use: addresses and prefixes of every pool.
+    fn used(grants: &Grants) -> Vec<u32> {
+        let addresses = grants.address_use().map(|(_, used, _)| used);
+        addresses
+            .chain(grants.prefix_use().map(|(_, used, _)| used))
+            .collect()
+    }
+
+    fn wanted(address: [u8; 4]) -> Wanted {
+        Wanted {
+            address: Some(address.into()),
+            ..Wanted::default()
+        }
+    }
+
+    #[test]
+    fn what_aaa_gives_by_name_is_held_and_comes_back_whatever_the_pool() {
+        let mut grants = grants();
+        let wanted = Wanted {
+            on_link: Some(prefix("2001:db8:0:1::/64")),
+            delegated: Some(prefix("2001:db8:1000:100::/56")),
+            ..wanted([100, 65, 0, 3])
+        };
+        let (holding, exhausted) = grants.take(b"alice", &wanted, Duration::ZERO).unwrap();
+        assert_eq!(exhausted, None);
+        assert_eq!(Some(holding.lease.address), wanted.address);
+        let prefixes = holding.prefixes.unwrap();
+        assert_eq!(
+            (Some(prefixes.on_link), prefixes.delegated),
+            (wanted.on_link, wanted.delegated)
+        );
+        assert_eq!(used(&grants), [0, 1, 1, 1]);
+        let profile = Profile {
+            delegated_ipv6_prefix: wanted.delegated,
+            ..Profile::default()
+        };
+        assert!(holding.includes(&profile) && !holding.includes(&Profile::default()));
+        grants.give_back(&holding, Duration::ZERO);
+        assert_eq!(used(&grants), [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_said_and_leaves_nothing_taken() {
+        let mut grants = grants();
+        let now = Duration::ZERO;
+        let first = wanted([100, 64, 0, 2]);
+        let (bob, _) = grants.take(b"bob", &first, now).unwrap();
+        let before = used(&grants);
+        let held = bob.prefixes.unwrap();
+        let free = wanted([100, 65, 0, 3]);
+        let cases = [
+            (first, "100.64.0.2 is in use by bob"),
+            (wanted([100, 64, 0, 1]), "100.64.0.1 is in no address pool"),
+            (wanted([192, 0, 2, 1]), "192.0.2.1 is in no address pool"),
+            (
+                Wanted {
+                    on_link: Some(held.on_link),
+                    ..free
+                },
+                "2001:db8::/64 is in use by bob",
+            ),
+            (
+                Wanted {
+                    on_link: Some(prefix("2001:db8:0:1::/64")),
+                    delegated: held.delegated,
+                    ..free
+                },
+                "2001:db8:1000::/56 is in use by bob",
+            ),
+            (
+                Wanted {
+                    on_link: Some(prefix("2001:db8:9::/64")),
+                    ..free
+                },
+                "2001:db8:9::/64 is a prefix of no pool",
+            ),
+            (
+                Wanted {
+                    delegated: Some(prefix("2001:db8:1000:100::/56")),
+                    ..free
+                },
+                "there is no /64 to go with 2001:db8:1000:100::/56",
+            ),
+        ];
+        for (wanted, expected) in cases {
+            let refused = grants.take(b"alice", &wanted, now).unwrap_err();
+            assert_eq!(refused.to_string(), expected);
+            assert_eq!(used(&grants), before, "{expected}");
+        }
+        assert!(grants.take(b"alice", &free, now).is_ok());
+    }
+
+    #[test]
+    fn servers_of_aaa_come_before_the_pool_s() {
+        let mut grants = grants();
+        let now = Duration::ZERO;
+        let (holding, _) = grants.take(b"alice", &Wanted::default(), now).unwrap();
+        let of_pool = grants.grant(&holding, &Profile::default(), 7);
+        assert_eq!(of_pool.dns, [Some([9, 9, 9, 9].into()), None]);
+        assert_eq!(of_pool.accounting_id, 7);
+        let profile = Profile {
+            dns: [None, Some([8, 8, 8, 8].into())],
+            dns6: [Some("2001:db8::1".parse().unwrap()), None],
+            session_timeout: Some(Duration::from_secs(9)),
+            ..Profile::default()
+        };
+        let said = grants.grant(&holding, &profile, 7);
+        assert_eq!(
+            (said.dns, said.session_timeout),
+            (profile.dns, profile.session_timeout)
+        );
+        assert_eq!(said.ipv6.unwrap().dns, profile.dns6);
+    }
+}

@@ -431,6 +431,18 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn an_idle_session_takes_little_memory() {
+        // Beside it: the user's name and its entry among the users, the record, and what AAA has said of some.
+        assert!(size_of::<Live>() <= 416, "{}", size_of::<Live>());
+        assert!(
+            size_of::<SessionRecord>() <= 384,
+            "{}",
+            size_of::<SessionRecord>()
+        );
+        assert!(size_of::<OfUser>() <= 12);
+    }
+
+    #[test]
     fn the_owner_is_the_worker_with_the_fewest_sessions() {
         let mut sessions = Sessions::default();
         for id in 1..=6 {

@@ -1,6 +1,7 @@
 //! REST under `/api/v1`, `/healthz` and `/metrics`.
 
 mod error;
+mod limits;
 mod policies;
 mod sessions;
 mod status;
@@ -79,7 +80,7 @@ fn api_router() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(description)
         .routes(routes!(sessions::list))
         .routes(routes!(sessions::history))
-        .routes(routes!(sessions::show, sessions::end))
+        .routes(routes!(sessions::show, sessions::end, limits::change))
         .routes(routes!(policies::change))
         .routes(routes!(policies::policies))
         .routes(routes!(policies::filters))

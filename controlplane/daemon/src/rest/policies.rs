@@ -74,7 +74,12 @@ pub(crate) async fn change(
     };
     let driver = api.driver()?;
     let changed = driver.ask(|reply| Request::ChangePolicy(slot, Box::new(change), reply));
-    changed.await?.map(Json).map_err(|error| match error {
+    changed.await?.map(Json).map_err(|error| refusal(error, id))
+}
+
+/// Why a session is not changed; `id` is the one that was asked for.
+pub(super) fn refusal(error: ChangeError, id: String) -> ApiError {
+    match error {
         ChangeError::NoSuchSession => ApiError::NoSuchSession(id),
         ChangeError::NotAuthenticated | ChangeError::NotUp => ApiError::NotAuthenticated(error),
         ChangeError::NotPublished(_) => ApiError::NotPublished(error),
@@ -84,5 +89,5 @@ pub(crate) async fn change(
         | ChangeError::UnknownPolicy(_)
         | ChangeError::UnknownFilter(_)
         | ChangeError::OutOfRange { .. } => ApiError::BadBody(error.to_string()),
-    })
+    }
 }

@@ -166,6 +166,7 @@ fn every_path_but_health_metrics_and_description_wants_the_token() {
     }
     for (method, path) in [
         ("DELETE", "/api/v1/sessions/access0-1"),
+        ("PATCH", "/api/v1/sessions/access0-1"),
         ("PATCH", "/api/v1/sessions/access0-1/policy"),
     ] {
         assert_eq!(served.request(method, path, None, b"{}").status, 401);
@@ -173,6 +174,31 @@ fn every_path_but_health_metrics_and_description_wants_the_token() {
     for open in ["/healthz", "/metrics", "/api/v1/openapi.json"] {
         assert_eq!(served.request("GET", open, None, b"").status, 200, "{open}");
     }
+}
+
+#[test]
+fn limits_of_a_live_session_are_changed() {
+    let mut world = World::new(CONFIG);
+    let mut clients = [Client::new(1, 0, "alice", "wonderland")];
+    world.dial(&mut clients);
+    let served = Served::of(&world);
+    let token = format!("Bearer {TOKEN}");
+    let session = format!("/api/v1/sessions/access0-{}", clients[0].session_id);
+    let change = |body: &str| served.request_json("PATCH", &session, &token, body);
+    let answer = change(r#"{"session_timeout_s": 600, "quota_mib": 5}"#);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let left = answer.json()["ppp"]["session_time_left_s"]
+        .as_u64()
+        .unwrap();
+    assert!((580..=600).contains(&left), "{left}");
+    let answer = change(r#"{"session_timeout_s": null}"#);
+    assert_eq!(answer.json()["ppp"]["session_time_left_s"], Value::Null);
+    for wrong in ["{}", r#"{"quota_mib": 0}"#, r#"{"quota": 1}"#, "[]"] {
+        assert_eq!(change(wrong).status, 400, "{wrong}");
+    }
+    let nobody = "/api/v1/sessions/access0-65000";
+    let answer = served.request_json("PATCH", nobody, &token, r#"{"quota_mib": 1}"#);
+    assert_eq!(answer.status, 404);
 }
 
 #[test]

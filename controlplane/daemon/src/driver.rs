@@ -12,7 +12,7 @@ use bng_config::Config;
 use bng_pppoe::{AccessConcentrator, PortId};
 use bng_shm::{
     Event, FRAME_MAX, FRAME_RING_SLOTS, FrameMeta, PublishError, Publisher, PuntClass, PuntedFrame,
-    Take,
+    SlotIndex, Take,
 };
 use tokio::sync::mpsc;
 
@@ -45,6 +45,9 @@ const FRAME_ROUNDS: usize = FRAME_RING_SLOTS / FRAME_BATCH;
 const EVENT_BATCH: usize = 256;
 /// Requests answered before frames have their turn.
 const REQUEST_BATCH: usize = 16;
+/// Sessions whose traffic is looked at before frames have their turn: all of them at once take longer than a punt ring holds
+/// what thousands of clients send that dial in meanwhile.
+const NOTE_BATCH: usize = 1_024;
 /// Longest sleep, and time between heartbeats, milliseconds.
 const TICK_MS: u64 = 1_000;
 /// Sleep while something waits that rings no bell (a full ring, an epoch), milliseconds.
@@ -87,6 +90,8 @@ pub struct Driver {
     resolver: mpsc::Sender<Resolve>,
     buffer: Box<[u8; FRAME_MAX]>,
     ticked_ms: u64,
+    /// The session at which the look at all sessions' traffic goes on; `None` until the next tick.
+    noting: Option<SlotIndex>,
 }
 
 impl Driver {
@@ -145,6 +150,7 @@ impl Driver {
             resolver,
             buffer: Box::new([0; FRAME_MAX]),
             ticked_ms: 0,
+            noting: None,
         };
         if let Some(directory) = &config.state_directory {
             driver.open_history(&directory.join("history"));
@@ -214,9 +220,13 @@ impl Driver {
                 self.ticked_ms = clock.monotonic_ms;
                 self.publisher.heartbeat();
                 self.load.sample(&self.publisher, self.workers());
-                self.note_traffic(clock);
                 self.account_interims(clock);
+                self.noting = Some(SlotIndex(0));
                 self.unpark_impatient(clock);
+                self.settle(clock, None);
+            }
+            if self.note_traffic(clock) {
+                more = true;
                 self.settle(clock, None);
             }
             if !more {
@@ -393,9 +403,16 @@ impl Driver {
     }
 
     /// Tells the engine which clients the dataplane has heard of: their traffic is a sign of life. Ends the sessions whose
-    /// octets are used up.
-    fn note_traffic(&mut self, clock: Clock) {
-        for live in self.sessions.iter_mut() {
+    /// octets are used up. A part of the sessions at a time; true when there was something to look at.
+    fn note_traffic(&mut self, clock: Clock) -> bool {
+        let Some(from) = self.noting.take() else {
+            return false;
+        };
+        for (looked, live) in self.sessions.from_mut(from).enumerate() {
+            if looked == NOTE_BATCH {
+                self.noting = Some(live.slot());
+                break;
+            }
             if live.end.is_some() {
                 continue;
             }
@@ -412,6 +429,7 @@ impl Driver {
                 self.engine.terminate(clock.time(), live.session, cause);
             }
         }
+        true
     }
 
     pub(crate) fn workers(&self) -> u8 {

@@ -119,8 +119,7 @@ impl Driver {
         vlans: VlanStack,
         clock: Clock,
     ) {
-        let present = (0..self.workers())
-            .filter(|worker| (self.publisher.worker_status(*worker)).is_some_and(|w| w.present));
+        let present = (0..self.workers()).filter(|worker| self.publisher.worker_present(*worker));
         let owner = (self.sessions.least_loaded(present))
             .or_else(|| self.sessions.least_loaded(0..self.workers()))
             .unwrap_or(0);

@@ -364,6 +364,11 @@ impl Sessions {
         self.live.values_mut().map(Box::as_mut)
     }
 
+    /// Those from a slot on, see [`Sessions::iter`].
+    pub fn from_mut(&mut self, slot: SlotIndex) -> impl Iterator<Item = &mut Live> {
+        self.live.range_mut(slot..).map(|(_, live)| live.as_mut())
+    }
+
     /// Ended sessions, latest first.
     pub fn history(&self) -> impl ExactSizeIterator<Item = &Ended> {
         self.history.iter().rev()

@@ -75,8 +75,7 @@ impl Withdrawals {
 }
 
 fn is_drained(publisher: &Publisher, injector: &Injector, owner: u8) -> bool {
-    injector.waiting(owner) == 0
-        && (publisher.worker_status(owner)).is_none_or(|status| status.rings.inject == 0)
+    injector.waiting(owner) == 0 && publisher.inject_is_empty(owner)
 }
 
 #[cfg(test)]

@@ -382,6 +382,20 @@ impl Publisher {
             .map(|block| block.read())
     }
 
+    /// Whether a worker's thread runs, or ran when its process was killed; `false` beyond.
+    #[must_use]
+    pub fn worker_present(&self, worker: u8) -> bool {
+        let block = self.tables.workers.get(usize::from(worker));
+        block.is_some_and(|block| block.echo.is_present())
+    }
+
+    /// Whether a worker has taken every frame injected; `true` beyond.
+    #[must_use]
+    pub fn inject_is_empty(&self, worker: u8) -> bool {
+        let block = self.tables.workers.get(usize::from(worker));
+        block.is_none_or(|block| block.inject.fill(FRAME_RING_SLOTS) == 0)
+    }
+
     /// What a worker tells; index `workers` is the host path. `None` beyond.
     #[must_use]
     pub fn worker_status(&self, worker: u8) -> Option<WorkerStatus> {

@@ -92,13 +92,13 @@ impl RadiusConfig {
   dead_s: 5
   accounting: {{ interim_s: {interim} }}
   dynamic_authorization:
-    listen: {coa}
+    listen: 0.0.0.0:{coa}
     clients:
       - {{ address: {router}, secret: {RADIUS_SECRET:?} }}
 {keys}",
             nas = addresses::GATEWAY_CORE,
             interim = self.interim_s,
-            coa = addresses::COA,
+            coa = addresses::COA.port(),
             router = addresses::ROUTER,
             keys = indented(&self.keys, 2),
         );

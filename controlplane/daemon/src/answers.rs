@@ -56,6 +56,18 @@ pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
         Request::History(filter, window, reply) => {
             let _ = reply.send(history(driver, &filter, window));
         }
+        Request::StartTrace(order, reply) => {
+            let _ = reply.send(driver.traces.start(*order, &driver.sessions, clock));
+        }
+        Request::Traces(reply) => {
+            let _ = reply.send(driver.traces.views(clock.monotonic_ms));
+        }
+        Request::Trace(id, reply) => {
+            let _ = reply.send(driver.traces.copy(id, clock.monotonic_ms));
+        }
+        Request::StopTrace(id, reply) => {
+            let _ = reply.send(driver.traces.stop(id));
+        }
         Request::Status(reply) => {
             let _ = reply.send(Box::new(status(driver, clock)));
         }
@@ -132,6 +144,7 @@ fn status(driver: &Driver, clock: Clock) -> Status {
             .map(|(count, value)| (count.label(), count.help(), value))
             .collect(),
         routes: driver.next_hops.view(&driver.publisher),
+        feed: driver.feed().status(),
         radius: driver.radius.view(),
     }
 }

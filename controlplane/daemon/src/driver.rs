@@ -34,7 +34,9 @@ use crate::radius::{self, Radius};
 use crate::request::{Inbox, Request};
 use crate::sessions::Sessions;
 use crate::settings::{self, Settings};
+use crate::stream::{Feed, Notice};
 use crate::tally::{Count, Tally};
+use crate::trace::{Passing, Traces};
 use crate::withdrawals::Withdrawals;
 
 /// Punted frames taken from one worker before the next one's turn.
@@ -85,6 +87,7 @@ pub struct Driver {
     pub(crate) changes: Changes,
     pub(crate) load: Load,
     pub(crate) history: Option<HistoryFile>,
+    pub(crate) traces: Traces,
     pub(crate) radius: Radius,
     inbox: Inbox,
     resolver: mpsc::Sender<Resolve>,
@@ -145,6 +148,7 @@ impl Driver {
             changes: Changes::default(),
             load: Load::default(),
             history: None,
+            traces: Traces::default(),
             radius,
             inbox,
             resolver,
@@ -278,9 +282,14 @@ impl Driver {
 
     /// Notices starts and ends of bng-dataplane, and the MAC addresses of its ports.
     fn look_at_dataplane(&mut self, clock: Clock) {
-        if (self.presence).look(&self.publisher, clock.monotonic_ms, &mut self.tally) {
+        let seen = (self.presence).look(&self.publisher, clock.monotonic_ms, &mut self.tally);
+        if seen.lost {
             // Frames that wait were meant for workers that are gone.
             self.injector.clear();
+            self.tell(clock, Notice::DataplaneDown {});
+        }
+        if let Some(pid) = seen.started {
+            self.tell(clock, Notice::DataplaneUp { pid });
         }
         port_macs::follow(self, clock);
     }
@@ -320,8 +329,19 @@ impl Driver {
             }
         }
         let bytes = &self.buffer[..frame.len];
-        if let Some(reason) = (self.engine).handle_frame(clock.time(), PortId(access), bytes) {
+        let reason = (self.engine).handle_frame(clock.time(), PortId(access), bytes);
+        if let Some(reason) = reason {
             tracing::trace!(access, reason = reason.name(), "frame dropped");
+        }
+        if self.traces.is_on() {
+            let passing = Passing {
+                access_port: access,
+                upstream: true,
+                drop: reason.map(|reason| reason.name()),
+                bytes,
+            };
+            self.traces
+                .note(&passing, &self.sessions, clock.monotonic_ms);
         }
     }
 
@@ -362,6 +382,16 @@ impl Driver {
             let Some(port) = self.settings.access_ports.get(usize::from(transmit.port.0)) else {
                 continue;
             };
+            if self.traces.is_on() {
+                let passing = Passing {
+                    access_port: transmit.port.0,
+                    upstream: false,
+                    drop: None,
+                    bytes: &transmit.frame,
+                };
+                self.traces
+                    .note(&passing, &self.sessions, clock.monotonic_ms);
+            }
             let live = transmit.session.and_then(|it| self.sessions.get(it));
             let worker = live.map_or(punted_by.unwrap_or(0), |live| live.owner);
             let meta = FrameMeta {
@@ -435,5 +465,14 @@ impl Driver {
     pub(crate) fn workers(&self) -> u8 {
         // Fits: the capacities allow 64.
         self.settings.capacities.workers as u8
+    }
+
+    /// What happens, for whoever listens.
+    pub(crate) const fn feed(&self) -> &Feed {
+        self.inbox.feed()
+    }
+
+    pub(crate) fn tell(&self, clock: Clock, notice: Notice) {
+        self.feed().tell(clock.unix_ms, notice);
     }
 }

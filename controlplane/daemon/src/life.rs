@@ -23,6 +23,7 @@ use crate::grants::{GrantError, Holding, Wanted};
 use crate::publish::{self, Clock, Open};
 use crate::said::{self, Said};
 use crate::sessions::{End, Ended, Live};
+use crate::stream::{AuthFailure, Notice, SessionUp};
 use crate::tally::Count;
 use crate::views::EndedView;
 
@@ -232,6 +233,10 @@ impl Driver {
             live.refused = Some(why);
             let user = String::from_utf8_lossy(&live.user);
             tracing::debug!(%session, ?user, cause = why, "subscriber refused");
+        }
+        if let Some(live) = self.sessions.get(session) {
+            let failure = AuthFailure::new(&self.settings, live, why);
+            self.tell(clock, Notice::AuthFailure(Box::new(failure)));
         }
         let verdict = AuthVerdict::Reject {
             cause,
@@ -501,6 +506,7 @@ impl Driver {
         let is_first = live.opened_unix_ms == 0;
         live.opened_unix_ms = opened_unix_ms;
         live.record = Some(publish::nameless(record));
+        let was_open = live.state == SessionState::Forwarding;
         live.state = SessionState::Forwarding;
         let live = live.clone();
         tracing::debug!(
@@ -515,6 +521,14 @@ impl Driver {
         self.lead_away(&live, Open::of(&live));
         if is_first {
             self.account_start(&live, clock);
+        }
+        if !was_open {
+            let stats = self
+                .publisher
+                .session_stats(live.slot())
+                .unwrap_or_default();
+            let up = SessionUp::new(&self.settings, &live, &stats);
+            self.tell(clock, Notice::SessionUp(Box::new(up)));
         }
     }
 
@@ -617,11 +631,13 @@ impl Driver {
             );
         }
         let ended = Ended::new(live, end, clock.unix_ms, stats);
+        let view = EndedView::new(&self.settings, &ended);
         if let Some(history) = &self.history
-            && !history.append(&EndedView::new(&self.settings, &ended))
+            && !history.append(&view)
         {
             self.tally.add(Count::HistoryLost);
         }
+        self.tell(clock, Notice::SessionDown(Box::new(view)));
         self.sessions.remember(ended);
         self.unpark(slot, clock);
     }

@@ -60,6 +60,7 @@ pub(crate) fn text(status: &Status, configured: &Coalescing) -> prometheus::Resu
     ports(&page, status)?;
     pools(&page, status)?;
     control(&page, status)?;
+    events(&page, status)?;
     radius::fill(&page, status)?;
     let mut out = Vec::new();
     let mut families = page.0.gather();
@@ -76,6 +77,31 @@ fn sessions(page: &Page, status: &Status) -> prometheus::Result<()> {
     {
         sessions.with_label_values(&[state]).set(signed(count));
     }
+    Ok(())
+}
+
+fn events(page: &Page, status: &Status) -> prometheus::Result<()> {
+    let feed = &status.feed;
+    let events = page.counter(
+        "bng_events_total",
+        "Events told to whoever listens to the stream of events.",
+        &["event"],
+    )?;
+    for (event, count) in &feed.events {
+        events.with_label_values(&[*event]).inc_by(*count);
+    }
+    let streams = page.gauge("bng_event_streams", "Open streams of events.", &[])?;
+    streams
+        .with_label_values(&[] as &[&str])
+        .set(signed(feed.streams));
+    let cut_off = page.counter(
+        "bng_event_streams_lost_total",
+        "Streams of events ended because their readers were too slow.",
+        &[],
+    )?;
+    cut_off
+        .with_label_values(&[] as &[&str])
+        .inc_by(feed.cut_off);
     Ok(())
 }
 

@@ -9,6 +9,15 @@ const LOOK_MS: u64 = 200;
 /// A process whose heartbeat is older hangs or is stopped, milliseconds.
 const STALE_MS: u64 = 5_000;
 
+/// What a look has noticed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Noticed {
+    /// The workers known so far are gone.
+    pub(crate) lost: bool,
+    /// The process that has started, by its id.
+    pub(crate) started: Option<u32>,
+}
+
 /// What was seen last.
 #[derive(Debug)]
 pub(crate) struct Presence {
@@ -36,10 +45,15 @@ impl Presence {
         }
     }
 
-    /// Looks again, if it is time; true when the workers known so far are gone.
-    pub(crate) fn look(&mut self, publisher: &Publisher, now_ms: u64, tally: &mut Tally) -> bool {
+    /// Looks again, if it is time.
+    pub(crate) fn look(
+        &mut self,
+        publisher: &Publisher,
+        now_ms: u64,
+        tally: &mut Tally,
+    ) -> Noticed {
         if now_ms < self.looked_ms + LOOK_MS {
-            return false;
+            return Noticed::default();
         }
         self.looked_ms = now_ms;
         let status = publisher.dataplane_status();
@@ -49,7 +63,8 @@ impl Presence {
             tally.add(Count::DataplaneLost);
             tracing::error!("bng-dataplane has ended: nothing is forwarded until it starts again");
         }
-        if status.alive && (restarted || !self.alive) {
+        let started = status.alive && (restarted || !self.alive);
+        if started {
             tally.add(Count::DataplaneStarted);
             tracing::info!(
                 pid = status.pid,
@@ -69,6 +84,9 @@ impl Presence {
         self.alive = status.alive;
         self.incarnation = status.incarnation;
         self.stale = stale;
-        lost
+        Noticed {
+            lost,
+            started: started.then_some(status.pid),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bng_aaa::{Change, Refusal, RequestId, Selector, Verdict};
 use bng_shm::{SlotIndex, Waker, monotonic_ms};
@@ -16,6 +16,8 @@ use crate::policy_change::{ChangeError, ChangeReply, PolicyChange};
 use crate::policy_view::{ConfiguredPolicyView, FilterView};
 use crate::selection::{HistoryFilter, SessionFilter};
 use crate::status::Status;
+use crate::stream::Feed;
+use crate::trace::{TooManyTraces, TraceCopy, TraceOrder, TraceView};
 use crate::views::{EndedView, Page, SessionDetail, SessionView};
 
 /// Requests that may wait for the driver.
@@ -55,6 +57,17 @@ pub enum Request {
     Filters(oneshot::Sender<Vec<FilterView>>),
     /// List ended sessions, latest first.
     History(HistoryFilter, Window, oneshot::Sender<Page<EndedView>>),
+    /// Begin a trace.
+    StartTrace(
+        Box<TraceOrder>,
+        oneshot::Sender<Result<TraceView, TooManyTraces>>,
+    ),
+    /// List the traces.
+    Traces(oneshot::Sender<Vec<TraceView>>),
+    /// A trace with its frames.
+    Trace(u32, oneshot::Sender<Option<TraceCopy>>),
+    /// End a trace; the answer is whether there was one.
+    StopTrace(u32, oneshot::Sender<bool>),
     /// The state of everything else.
     Status(oneshot::Sender<Box<Status>>),
     /// What has changed in the kernel's tables; `None` when the watcher has lost its picture.
@@ -87,6 +100,13 @@ struct Pulse {
 pub struct Inbox {
     requests: Receiver<Request>,
     pulse: Arc<Pulse>,
+    feed: Feed,
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.feed.close();
+    }
 }
 
 impl Inbox {
@@ -106,6 +126,11 @@ impl Inbox {
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.pulse.pending.load(Ordering::Acquire) != 0
+    }
+
+    /// Where the driver tells what happens.
+    pub(crate) const fn feed(&self) -> &Feed {
+        &self.feed
     }
 
     /// Tells that the driver lives.
@@ -134,6 +159,7 @@ pub struct DriverHandle {
     requests: SyncSender<Request>,
     waker: Waker,
     pulse: Arc<Pulse>,
+    feed: Feed,
 }
 
 impl DriverHandle {
@@ -142,15 +168,19 @@ impl DriverHandle {
     pub fn new(waker: Waker) -> (Self, Inbox) {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let pulse = Arc::new(Pulse::default());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let feed = Feed::new(now.unwrap_or_default().as_secs());
         let inbox = Inbox {
             requests: receiver,
             pulse: pulse.clone(),
+            feed: feed.clone(),
         };
         inbox.beat();
         let handle = Self {
             requests: sender,
             waker,
             pulse,
+            feed,
         };
         (handle, inbox)
     }
@@ -198,6 +228,11 @@ impl DriverHandle {
             Ok(Err(_)) => Err(AskError::Gone),
             Err(_) => Err(AskError::Stuck),
         }
+    }
+
+    /// What happens.
+    pub(crate) const fn feed(&self) -> &Feed {
+        &self.feed
     }
 
     /// Age of the driver's last sign of life, milliseconds.

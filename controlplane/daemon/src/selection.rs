@@ -35,8 +35,20 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
+    /// Whether it is told by what a client is only known by later: a name, an address, or ids of the line.
+    pub(crate) const fn names_somebody(&self) -> bool {
+        let Self {
+            user,
+            ip,
+            circuit_id,
+            remote_id,
+            ..
+        } = self;
+        user.is_some() || ip.is_some() || circuit_id.is_some() || remote_id.is_some()
+    }
+
     /// `ids` are the line's circuit id and remote id.
-    fn fits(&self, live: &Live, ids: (&[u8], &[u8])) -> bool {
+    pub(crate) fn fits(&self, live: &Live, ids: (&[u8], &[u8])) -> bool {
         let same = |wanted: &Option<String>, bytes: &[u8]| {
             (wanted.as_ref()).is_none_or(|wanted| wanted.as_bytes() == bytes)
         };

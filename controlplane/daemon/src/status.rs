@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::stream::FeedStatus;
+
 use crate::radius::view::RadiusView;
 
 /// Everything but the sessions themselves.
@@ -30,6 +32,8 @@ pub struct Status {
     pub driver: Vec<(&'static str, &'static str, u64)>,
     /// What is mirrored from the kernel.
     pub routes: RoutesView,
+    /// What was told to whoever listens.
+    pub feed: FeedStatus,
     /// RADIUS; `None` where it is not configured.
     pub radius: Option<RadiusView>,
 }

@@ -274,7 +274,7 @@ pub fn session_id(settings: &Settings, live: &Live) -> String {
 }
 
 /// Names are bytes; what is no UTF-8 is replaced, for people to read.
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

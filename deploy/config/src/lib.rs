@@ -8,6 +8,7 @@
 
 mod access;
 mod address_plan;
+mod changes;
 mod check;
 mod document;
 mod error;
@@ -24,6 +25,7 @@ use std::path::Path;
 
 pub use access::{Auth, AuthProtocol, Backend, BeyondMax, Echo, Lcp, Lockout, Pppoe, User};
 pub use address_plan::{AddressPool, Nat, NatPool, NatTimers, PoolIpv6};
+pub use changes::{Change, Difference};
 pub use error::{ConfigError, Position, Problem};
 pub use policies::{
     DEFAULT_POLICY, Filter, FilterAction, FilterRule, Network, Policy, Ports, Protocol, Rate,
@@ -90,6 +92,15 @@ pub struct Config {
     /// What both daemons write to standard error.
     #[serde(default)]
     pub log: Log,
+    /// What the file says, to compare it with another.
+    #[serde(skip)]
+    written: changes::Written,
+}
+
+/// Every key a file can have, as `docs/configuration.md` lists it: `[]` stands for the entries of a list.
+#[must_use]
+pub fn keys() -> Vec<String> {
+    schema::keys().into_iter().map(|(path, ..)| path).collect()
 }
 
 impl Config {
@@ -112,6 +123,7 @@ impl Config {
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ConfigError> {
         let (mut config, document): (Self, _) = parse(bytes, path, &schema::ROOT)?;
         check::check(&config, &document)?;
+        config.written = changes::Written::new(&reader::read(&document, &schema::ROOT)?);
         if let Some(users_file) = &config.auth.users_file {
             let users_file = path.parent().unwrap_or(Path::new("")).join(users_file);
             let bytes = contents(&users_file)?;

@@ -128,6 +128,39 @@ pub(crate) const ROOT: Kind = Kind::Section(&[
     ),
 ]);
 
+/// Every key with its documented path, `[]` for list entries.
+pub(crate) fn keys() -> Vec<(String, &'static Kind, bool)> {
+    fn walk(kind: &'static Kind, path: &str, found: &mut Vec<(String, &'static Kind, bool)>) {
+        match kind {
+            Kind::Section(keys) => {
+                for Key {
+                    name,
+                    kind,
+                    required,
+                } in *keys
+                {
+                    let path = if path.is_empty() {
+                        (*name).to_owned()
+                    } else {
+                        format!("{path}.{name}")
+                    };
+                    found.push((path.clone(), kind, *required));
+                    walk(kind, &path, found);
+                }
+            }
+            Kind::List { of, .. } => {
+                let path = format!("{path}[]");
+                found.push((path.clone(), of, true));
+                walk(of, &path, found);
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    walk(&ROOT, "", &mut found);
+    found
+}
+
 const CORE: Kind = whole(0, 1023, "core id");
 
 const DATAPLANE: &[Key] = &[

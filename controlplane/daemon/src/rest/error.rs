@@ -1,13 +1,16 @@
 //! Answers that are no success, all of one shape.
 
 use axum::Json;
+use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::BODY_LIMIT;
 use crate::policy_change::ChangeError;
 use crate::request::AskError;
+use crate::trace::TooManyTraces;
 
 /// What a client gets when something is not as it wants.
 #[derive(Debug, Serialize, ToSchema)]
@@ -40,6 +43,12 @@ pub(crate) enum ApiError {
     NotPublished(ChangeError),
     #[error("{0}")]
     NotConfirmed(ChangeError),
+    #[error("no trace {0}")]
+    NoSuchTrace(String),
+    #[error("{0}")]
+    TooManyTraces(TooManyTraces),
+    #[error("{0} event streams are open already")]
+    TooManyStreams(usize),
     #[error("the body has more than {0} bytes")]
     TooLarge(usize),
     #[error("the request was not complete, or not fulfilled, in time")]
@@ -64,6 +73,9 @@ impl ApiError {
             Self::NotAuthenticated(_) => (StatusCode::CONFLICT, "not_authenticated"),
             Self::NotPublished(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_published"),
             Self::NotConfirmed(_) => (StatusCode::GATEWAY_TIMEOUT, "not_confirmed"),
+            Self::NoSuchTrace(_) => (StatusCode::NOT_FOUND, "no_such_trace"),
+            Self::TooManyTraces(_) => (StatusCode::CONFLICT, "too_many_traces"),
+            Self::TooManyStreams(_) => (StatusCode::SERVICE_UNAVAILABLE, "too_many_streams"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
             Self::TimeLimit => (StatusCode::GATEWAY_TIMEOUT, "time_limit"),
             Self::NotReady(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
@@ -86,5 +98,16 @@ impl IntoResponse for ApiError {
             headers.insert(axum::http::header::WWW_AUTHENTICATE, scheme);
         }
         response
+    }
+}
+
+/// The body of a request.
+pub(super) fn body<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, ApiError> {
+    match body {
+        Ok(Json(body)) => Ok(body),
+        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            Err(ApiError::TooLarge(BODY_LIMIT))
+        }
+        Err(rejection) => Err(ApiError::BadBody(rejection.body_text())),
     }
 }

@@ -1,11 +1,13 @@
 //! REST under `/api/v1`, `/healthz` and `/metrics`.
 
 mod error;
+mod events;
 mod limits;
 mod policies;
 mod sessions;
 mod status;
 pub mod token;
+mod traces;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -32,9 +34,9 @@ use crate::status::Status;
 use error::{ApiError, ErrorBody};
 use token::Token;
 
-/// The only body there is, a change of a policy, is far shorter.
+/// Every body there is is far shorter.
 const BODY_LIMIT: usize = 16 * 1024;
-/// How long a request may take in all.
+/// How long an answer may be in coming; a stream of events goes on after it has begun.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the handlers share.
@@ -81,6 +83,10 @@ fn api_router() -> OpenApiRouter<Api> {
         .routes(routes!(sessions::list))
         .routes(routes!(sessions::history))
         .routes(routes!(sessions::show, sessions::end, limits::change))
+        .routes(routes!(events::events))
+        .routes(routes!(traces::list, traces::start))
+        .routes(routes!(traces::show, traces::stop))
+        .routes(routes!(traces::pcapng))
         .routes(routes!(policies::change))
         .routes(routes!(policies::policies))
         .routes(routes!(policies::filters))

@@ -3,11 +3,10 @@
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 
-use super::error::{ApiError, ErrorBody};
+use super::Api;
+use super::error::{ApiError, ErrorBody, body};
 use super::sessions::{path, slot};
-use super::{Api, BODY_LIMIT};
 use crate::policy_change::{ChangeError, PolicyChange};
 use crate::policy_view::{ConfiguredPolicyView, FilterView, PolicyView};
 use crate::request::Request;
@@ -65,10 +64,7 @@ pub(crate) async fn change(
     change: Result<Json<PolicyChange>, JsonRejection>,
 ) -> Result<Json<PolicyView>, ApiError> {
     let id = path(id)?;
-    let Json(change) = change.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge(BODY_LIMIT),
-        _ => ApiError::BadBody(rejection.body_text()),
-    })?;
+    let change = body(change)?;
     let Some(slot) = slot(&id, &api.settings) else {
         return Err(ApiError::NoSuchSession(id));
     };

@@ -10,6 +10,7 @@ mod aaa_terms;
 mod adoption;
 mod client;
 mod dialing;
+mod happenings;
 mod history;
 mod ipv6;
 mod kernel_tables;

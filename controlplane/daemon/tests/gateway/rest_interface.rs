@@ -14,27 +14,27 @@ use tokio::sync::oneshot;
 use crate::client::Client;
 use crate::world::{CONFIG, World};
 
-const TOKEN: &str = "0123456789abcdef0123";
+pub(crate) const TOKEN: &str = "0123456789abcdef0123";
 
 /// The servers, ended with the value.
-struct Served {
-    address: SocketAddr,
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
     _end: oneshot::Sender<()>,
     runtime: tokio::runtime::Runtime,
 }
 
-struct Answer {
-    status: u16,
-    body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
     challenge: bool,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
     }
 
-    fn error(&self) -> String {
+    pub(crate) fn error(&self) -> String {
         let json = self.json();
         assert!(json["detail"].as_str().is_some_and(|text| !text.is_empty()));
         json["error"].as_str().unwrap().to_owned()
@@ -71,13 +71,19 @@ impl Served {
         }
     }
 
-    fn of(world: &World) -> Self {
+    pub(crate) fn of(world: &World) -> Self {
         let link = Link::waiting("starting");
         link.set_up(world.handle());
         Self::new(link, world)
     }
 
-    fn request(&self, method: &str, path: &str, token: Option<&str>, body: &[u8]) -> Answer {
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: &[u8],
+    ) -> Answer {
         self.request_as(method, path, token, body, "text/plain")
     }
 
@@ -109,7 +115,7 @@ impl Served {
         }
     }
 
-    fn request_json(&self, method: &str, path: &str, token: &str, body: &str) -> Answer {
+    pub(crate) fn request_json(&self, method: &str, path: &str, token: &str, body: &str) -> Answer {
         self.request_as(
             method,
             path,
@@ -119,7 +125,7 @@ impl Served {
         )
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         self.request("GET", path, Some(&format!("Bearer {TOKEN}")), b"")
     }
 
@@ -149,6 +155,10 @@ fn every_path_but_health_metrics_and_description_wants_the_token() {
         "filters",
         "dataplane",
         "coalescing",
+        "events",
+        "traces",
+        "traces/1",
+        "traces/1/pcapng",
     ];
     for path in guarded.map(|path| format!("/api/v1/{path}")) {
         for token in [
@@ -168,6 +178,8 @@ fn every_path_but_health_metrics_and_description_wants_the_token() {
         ("DELETE", "/api/v1/sessions/access0-1"),
         ("PATCH", "/api/v1/sessions/access0-1"),
         ("PATCH", "/api/v1/sessions/access0-1/policy"),
+        ("POST", "/api/v1/traces"),
+        ("DELETE", "/api/v1/traces/1"),
     ] {
         assert_eq!(served.request(method, path, None, b"{}").status, 401);
     }
@@ -621,6 +633,7 @@ fn the_description_lists_every_path() {
             "/api/v1/coalescing",
             "/api/v1/dataplane",
             "/api/v1/drops",
+            "/api/v1/events",
             "/api/v1/filters",
             "/api/v1/policies",
             "/api/v1/pools",
@@ -630,6 +643,9 @@ fn the_description_lists_every_path() {
             "/api/v1/sessions/history",
             "/api/v1/sessions/{id}",
             "/api/v1/sessions/{id}/policy",
+            "/api/v1/traces",
+            "/api/v1/traces/{id}",
+            "/api/v1/traces/{id}/pcapng",
             "/api/v1/workers"
         ]
     );

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_yaml::Value;
 
-use super::{Key, Kind, ROOT};
+use super::{Kind, ROOT, keys};
 use crate::Config;
 
 /// Every section and list of the file present, so that every key can be tried.
@@ -40,39 +40,6 @@ log: { level: info }
 
 fn full() -> Value {
     serde_yaml::from_str(FULL).unwrap()
-}
-
-/// Every key with its documented path, `[]` for list entries.
-fn keys() -> Vec<(String, &'static Kind, bool)> {
-    fn walk(kind: &'static Kind, path: &str, found: &mut Vec<(String, &'static Kind, bool)>) {
-        match kind {
-            Kind::Section(keys) => {
-                for Key {
-                    name,
-                    kind,
-                    required,
-                } in *keys
-                {
-                    let path = if path.is_empty() {
-                        (*name).to_owned()
-                    } else {
-                        format!("{path}.{name}")
-                    };
-                    found.push((path.clone(), kind, *required));
-                    walk(kind, &path, found);
-                }
-            }
-            Kind::List { of, .. } => {
-                let path = format!("{path}[]");
-                found.push((path.clone(), of, true));
-                walk(of, &path, found);
-            }
-            _ => {}
-        }
-    }
-    let mut found = Vec::new();
-    walk(&ROOT, "", &mut found);
-    found
 }
 
 /// The value at a documented path; `[]` is the first entry that has the next key, else the first. A last key that is

@@ -299,7 +299,11 @@ impl History {
         }
     }
 
+    /// Adds a session that was up; one that never was carries nothing and is in no ledger.
     fn add(&mut self, item: &Value) -> Result<()> {
+        if item["was_up"].as_bool() == Some(false) {
+            return Ok(());
+        }
         let number = |name: &str| item[name].as_u64().with_context(|| format!("no {name}"));
         let text = |name: &str| item[name].as_str().with_context(|| format!("no {name}"));
         let key = (
@@ -385,6 +389,10 @@ mod tests {
         assert_eq!(same.bytes, 30);
         let order = history.compare("1 8 1 20 0 0\n1 7 1 10 0 0\n").unwrap();
         assert_eq!(order.different, 2);
+        let mut never = end("02:62:6e:00:00:01", 3, 0);
+        never["was_up"] = false.into();
+        history.add(&never).unwrap();
+        assert_eq!(history.ends.len(), 2);
         let missing = history.compare("1 7 1 10 0 0\n").unwrap();
         assert_eq!((missing.sessions, missing.different), (1, 1));
         let other = history.compare("2 7 1 10 0 0\n").unwrap();

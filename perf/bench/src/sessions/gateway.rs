@@ -75,8 +75,9 @@ fn yaml(shape: Shape, cores: &[usize], directory: &Path, name: &str) -> Result<S
     let core = device(shape.access, "server", directory);
     // First, last and the gateway's own address are not handed out, and ends and beginnings overlap.
     let subscribers = prefix_for(shape.sessions + shape.sessions / 8 + 64);
-    // Blocks of 64 ports, a thousand on an address; they rest before they are used again.
-    let public = prefix_for(shape.sessions / 250);
+    // Blocks of 64 ports, a thousand on an address; they rest for minutes before they are used again, which ten minutes of
+    // churn must not wait for.
+    let public = prefix_for((shape.sessions / 250).max(128));
     Ok(format!(
         "\
 shared_memory: {{ path: {dir}/shm }}

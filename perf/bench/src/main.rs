@@ -7,6 +7,7 @@
 //! bng-perf wire      packets through a running dataplane: rate without loss, latency   -> wire/
 //! bng-perf downloads TCP and UDP into the kernel, coalescing off and on              -> downloads/
 //! bng-perf sessions  the whole gateway: setups, memory, floods, churn                -> sessions/
+//! bng-perf radius-responder  a RADIUS server that knows everybody             -> radius_responder.rs
 //! bng-perf bench     a grid of those, as tables and plots (`make bench`)               -> grid/
 //! ```
 
@@ -20,6 +21,7 @@ mod fastpath;
 mod grid;
 mod pacing;
 mod probe;
+mod radius_responder;
 mod reflect;
 mod sequence;
 mod sessions;
@@ -47,6 +49,8 @@ enum Command {
     Downloads(downloads::DownloadsArgs),
     /// Measure setups, sessions, memory, floods and churn of the whole gateway.
     Sessions(sessions::SessionsArgs),
+    /// Be a RADIUS server that knows everybody.
+    RadiusResponder(radius_responder::ResponderArgs),
     /// Run the grid of `fastpath` measurements and write tables and plots.
     Bench(grid::BenchArgs),
 }
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         Command::Wire(args) => wire::run(&args),
         Command::Downloads(args) => downloads::run(&args),
         Command::Sessions(args) => sessions::run(&args),
+        Command::RadiusResponder(args) => radius_responder::run(&args),
         Command::Bench(args) => grid::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -5,12 +5,14 @@
 //! - [`terms`]: what a server says of it.
 //! - [`Client`]: requests until a server has answered.
 //! - [`dynamic`]: requests of others about live sessions.
+//! - [`responder`]: the other end, for tests and measurements.
 
 pub mod attribute;
 pub mod client;
 pub mod dynamic;
 pub mod packet;
 pub mod request;
+pub mod responder;
 pub mod terms;
 
 use crate::authenticator::{RejectCause, Verdict};

@@ -17,5 +17,6 @@ mod kernel_tables;
 mod limits;
 mod policies;
 mod quota;
+mod radius;
 mod rest_interface;
 mod world;

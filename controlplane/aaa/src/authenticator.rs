@@ -144,6 +144,11 @@ impl Authenticator {
         }
     }
 
+    /// Knows other local users from now on.
+    pub fn set_users(&mut self, local: LocalUsers) {
+        self.local = local;
+    }
+
     /// Takes a question. Its verdict comes from [`Authenticator::poll_verdict`] exactly once.
     pub fn handle_request(&mut self, request: AuthRequest) {
         self.ask(request, 0, RejectCause::UnknownUser);

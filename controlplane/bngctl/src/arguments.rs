@@ -64,6 +64,30 @@ pub(crate) enum Command {
     },
     /// Use of address pools, their IPv6 prefixes, and NAT pools.
     Pools,
+    /// Follow what happens: sessions up and down, refused subscribers, the dataplane, reloads.
+    Events {
+        /// Only these: session_up, session_down, auth_failure, dataplane_up, dataplane_down, reload.
+        #[arg(long, value_name = "EVENT,...", value_delimiter = ',')]
+        only: Vec<String>,
+        /// Begin after the event with this id, as far as it is remembered; 0 for all that is.
+        #[arg(long, value_name = "ID")]
+        since: Option<String>,
+    },
+    /// Keep and read the control frames of chosen subscribers.
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    /// Have the gateway read its configuration again.
+    Reload {
+        /// Only say what would be done.
+        #[arg(long)]
+        dry_run: bool,
+        /// End sessions the new configuration has no place for: on VLANs it does not serve, of users it does not have.
+        #[arg(long)]
+        allow_drops: bool,
+    },
+    /// Clients that are kept out because they keep failing.
+    #[command(subcommand)]
+    Lockout(LockoutCommand),
     /// Policies of the configuration.
     #[command(subcommand)]
     Policy(ListCommand),
@@ -86,6 +110,13 @@ pub(crate) enum SessionCommand {
         /// As in the list, such as access0-4660.
         id: String,
     },
+    /// Change the limits of a session, until it ends.
+    SetLimits {
+        /// As in the list, such as access0-4660.
+        id: String,
+        #[command(flatten)]
+        change: LimitsChange,
+    },
     /// Change what a session may do, until it ends. Done when every worker uses the new policy.
     SetPolicy {
         /// As in the list, such as access0-4660.
@@ -93,6 +124,112 @@ pub(crate) enum SessionCommand {
         #[command(flatten)]
         change: PolicyChange,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Begin a trace. A client needs no session for it.
+    Start(TraceOrder),
+    /// List the traces.
+    List,
+    /// Show the frames of a trace in words.
+    Show {
+        /// As in the list.
+        id: u32,
+    },
+    /// Write the frames of a trace into a file for Wireshark.
+    Save {
+        /// As in the list.
+        id: u32,
+        /// The pcapng file; `-` for standard output.
+        file: PathBuf,
+    },
+    /// End a trace and forget its frames.
+    Stop {
+        /// As in the list.
+        id: u32,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LockoutCommand {
+    /// List them.
+    List,
+    /// Let clients in again at once. Everything given must be met.
+    Clear(LockedOut),
+}
+
+/// Which clients.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct LockedOut {
+    /// MAC address.
+    #[arg(long)]
+    mac: Option<String>,
+    /// Agent-Circuit-Id, whole.
+    #[arg(long)]
+    circuit: Option<String>,
+    /// Name of the access port.
+    #[arg(long)]
+    port: Option<String>,
+}
+
+impl LockedOut {
+    /// As REST wants it.
+    pub(crate) fn query(&self) -> Vec<(&'static str, String)> {
+        given([
+            ("mac", self.mac.clone()),
+            ("circuit", self.circuit.clone()),
+            ("port", self.port.clone()),
+        ])
+    }
+}
+
+/// Whose frames, how many and how long.
+#[derive(Debug, Args)]
+pub(crate) struct TraceOrder {
+    #[command(flatten)]
+    subscriber: Subscriber,
+    /// Everybody's frames.
+    #[arg(long)]
+    all: bool,
+    /// Latest frames to keep (1 to 10000), otherwise 1000.
+    #[arg(long)]
+    frames: Option<u32>,
+    /// Seconds after which no more frames are taken (1 to 86400), otherwise 600.
+    #[arg(long)]
+    seconds: Option<u32>,
+    /// Leave the passwords of PAP in the frames.
+    #[arg(long)]
+    with_passwords: bool,
+}
+
+impl TraceOrder {
+    /// As REST wants it.
+    pub(crate) fn body(&self) -> Value {
+        let number = |name: &str| matches!(name, "s_vlan" | "c_vlan" | "session_id");
+        let given = self.subscriber.query().into_iter();
+        let mut body: Map<_, _> = given
+            .map(|(name, text)| match text.parse::<u16>() {
+                Ok(value) if number(name) => (name.to_owned(), value.into()),
+                _ => (name.to_owned(), text.into()),
+            })
+            .collect();
+        let mut put = |name: &str, value: Value| body.insert(name.to_owned(), value);
+        if let Some(frames) = self.frames {
+            put("frames", frames.into());
+        }
+        if let Some(seconds) = self.seconds {
+            put("seconds", seconds.into());
+        }
+        if self.all {
+            put("all", true.into());
+        }
+        if self.with_passwords {
+            put("with_passwords", true.into());
+        }
+        Value::Object(body)
+    }
 }
 
 /// What can be done with what the configuration lists.
@@ -171,6 +308,50 @@ impl PolicyChange {
         let filter = self.filter.clone().map(Value::from);
         put("filter", filter.or(nothing(self.no_filter)));
         Value::Object(body)
+    }
+}
+
+/// What becomes of a session's limits. What is not given stays.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct LimitsChange {
+    /// Longest time of the session, in seconds.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "no_session_timeout")]
+    session_timeout: Option<u32>,
+    /// No longest time of the session.
+    #[arg(long)]
+    no_session_timeout: bool,
+    /// Longest time without traffic of the subscriber, in seconds.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "no_idle_timeout")]
+    idle_timeout: Option<u32>,
+    /// No longest time without traffic.
+    #[arg(long)]
+    no_idle_timeout: bool,
+    /// Most bytes of both directions together since the start of the session, in MiB.
+    #[arg(long, value_name = "MIB", conflicts_with = "no_quota")]
+    quota: Option<u32>,
+    /// As many bytes as it likes.
+    #[arg(long)]
+    no_quota: bool,
+}
+
+impl LimitsChange {
+    /// As REST wants it.
+    pub(crate) fn body(&self) -> Value {
+        let limits = [
+            (
+                "session_timeout_s",
+                self.session_timeout,
+                self.no_session_timeout,
+            ),
+            ("idle_timeout_s", self.idle_timeout, self.no_idle_timeout),
+            ("quota_mib", self.quota, self.no_quota),
+        ];
+        let given = limits.into_iter().filter_map(|(key, value, none)| {
+            let value = value.map(Value::from).or(none.then_some(Value::Null))?;
+            Some((key.to_owned(), value))
+        });
+        Value::Object(given.collect())
     }
 }
 

@@ -7,12 +7,13 @@ mod gateway;
 mod tables;
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use clap::Parser;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use arguments::{Arguments, Command, ListCommand, SessionCommand};
+use arguments::{Arguments, Command, ListCommand, LockoutCommand, SessionCommand, TraceCommand};
 use gateway::{Failure, Gateway};
 
 fn main() -> ExitCode {
@@ -44,8 +45,13 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let text = tables::details(&session);
             (session, text)
         }
+        Command::Session(SessionCommand::SetLimits { id, change }) => {
+            let session = gateway.patch(&session_path(id), &change.body())?;
+            let text = tables::details(&session);
+            (session, text)
+        }
         Command::Session(SessionCommand::End { id }) => {
-            gateway.delete(&session_path(id))?;
+            gateway.delete(&session_path(id), &[])?;
             let text = format!("session {id} is being ended\n");
             (serde_json::json!({ "ending": id }), text)
         }
@@ -90,6 +96,32 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let text = tables::pools(&pools);
             (pools, text)
         }
+        Command::Events { only, since } => {
+            return events(&gateway, arguments.json, only, since.as_deref());
+        }
+        Command::Reload {
+            dry_run,
+            allow_drops,
+        } => {
+            let request = json!({ "dry_run": dry_run, "allow_drops": allow_drops });
+            let reload = gateway.post("/api/v1/reload", &request)?;
+            let text = tables::reload(&reload);
+            (reload, text)
+        }
+        Command::Lockout(LockoutCommand::List) => {
+            let lockouts = gateway.get("/api/v1/lockouts", &[])?;
+            let text = tables::lockouts(&lockouts);
+            (lockouts, text)
+        }
+        Command::Lockout(LockoutCommand::Clear(clients)) => {
+            let unlocked = gateway.delete("/api/v1/lockouts", &clients.query())?;
+            let text = format!("{} let in again\n", tables::cell(&unlocked, &["unlocked"]));
+            (unlocked, text)
+        }
+        Command::Trace(command) => match trace(&gateway, command)? {
+            Some(shown) => shown,
+            None => return Ok(ExitCode::SUCCESS),
+        },
         Command::Health => return health(&gateway, arguments.json),
     };
     show(arguments.json, &answer, &text);
@@ -104,6 +136,83 @@ fn health(gateway: &Gateway, json: bool) -> Result<ExitCode, Failure> {
         Some("ok" | "degraded") => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
+}
+
+/// Prints events until the gateway or the reader of the output has had enough.
+fn events(
+    gateway: &Gateway,
+    json: bool,
+    only: &[String],
+    since: Option<&str>,
+) -> Result<ExitCode, Failure> {
+    let mut lost = None;
+    let mut out = std::io::stdout().lock();
+    let mut is_over = false;
+    gateway.follow("/api/v1/events", since, |event, id, data| {
+        let Ok(value) = serde_json::from_str::<Value>(data) else {
+            return ControlFlow::Continue(());
+        };
+        if event == "lost" {
+            lost = value.get("missed").map(Value::to_string);
+            return ControlFlow::Break(());
+        }
+        if !only.is_empty() && !only.iter().any(|it| it == event) {
+            return ControlFlow::Continue(());
+        }
+        let line = match json {
+            true => format!("{value}\n"),
+            false => tables::event(event, id, &value),
+        };
+        is_over = out.write_all(line.as_bytes()).and(out.flush()).is_err();
+        match is_over {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    })?;
+    match lost {
+        Some(missed) => Err(Failure::Lost { missed }),
+        None if is_over => Ok(ExitCode::SUCCESS),
+        None => Err(gateway.ended()),
+    }
+}
+
+/// What is to be shown of a trace, if anything.
+fn trace(gateway: &Gateway, command: &TraceCommand) -> Result<Option<(Value, String)>, Failure> {
+    let path = |id: &u32| format!("/api/v1/traces/{id}");
+    Ok(Some(match command {
+        TraceCommand::Start(order) => {
+            let trace = gateway.post("/api/v1/traces", &order.body())?;
+            let text = tables::traces(&Value::Array(vec![trace.clone()]));
+            (trace, text)
+        }
+        TraceCommand::List => {
+            let traces = gateway.get("/api/v1/traces", &[])?;
+            let text = tables::traces(&traces);
+            (traces, text)
+        }
+        TraceCommand::Show { id } => {
+            let trace = gateway.get(&path(id), &[])?;
+            let text = tables::trace(&trace);
+            (trace, text)
+        }
+        TraceCommand::Save { id, file } => {
+            let bytes = gateway.download(&(path(id) + "/pcapng"))?;
+            let written = match file.as_os_str() == "-" {
+                true => std::io::stdout().write_all(&bytes),
+                false => std::fs::write(file, &bytes),
+            };
+            let failure = |error: std::io::Error| Failure::File {
+                path: file.clone(),
+                reason: error.to_string(),
+            };
+            written.map_err(failure)?;
+            return Ok(None);
+        }
+        TraceCommand::Stop { id } => {
+            gateway.delete(&path(id), &[])?;
+            return Ok(None);
+        }
+    }))
 }
 
 fn session_path(id: &str) -> String {

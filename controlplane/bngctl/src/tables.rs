@@ -3,6 +3,7 @@
 //! What a newer or older gateway leaves out is shown as `-`: this program must be useful exactly when things are odd.
 
 mod coalescing;
+mod happenings;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,6 +11,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
 
 pub(crate) use coalescing::coalescing;
+pub(crate) use happenings::{event, lockouts, reload, trace, traces};
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
@@ -28,7 +30,7 @@ fn finish(mut table: Table, numbers: &[usize]) -> String {
 }
 
 /// What stands at a path of keys, for a cell.
-fn cell(value: &Value, path: &[&str]) -> String {
+pub(crate) fn cell(value: &Value, path: &[&str]) -> String {
     let found = path
         .iter()
         .try_fold(value, |value, key| value.get(key))

@@ -143,6 +143,182 @@ fn the_history_is_asked_for_by_whose_why_and_when() {
 }
 
 #[test]
+fn a_trace_is_ordered_shown_saved_and_ended() {
+    let token = TokenFile::new("trace");
+    let gateway = Gateway::new("201 Created", r#"{"id":3,"running":true,"frames":0}"#);
+    let start = [
+        "trace",
+        "start",
+        "--mac",
+        "2:0:0:0:0:7",
+        "--s-vlan",
+        "100",
+        "--seconds",
+        "60",
+        "--with-passwords",
+    ];
+    let output = bngctl(&gateway.url, &token, &start);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let asked = gateway.asked.join().unwrap();
+    assert!(asked.starts_with("POST /api/v1/traces "), "{asked}");
+    let sent: serde_json::Value =
+        serde_json::from_str(asked.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    let expected = serde_json::json!({
+        "mac": "2:0:0:0:0:7", "s_vlan": 100, "seconds": 60, "with_passwords": true
+    });
+    assert_eq!(sent, expected);
+
+    let gateway = Gateway::new(
+        "200 OK",
+        r#"{"running":false,"lines":[{"unix_us":1,"direction":"up","port":"access0","text":"PADI"}]}"#,
+    );
+    let output = bngctl(&gateway.url, &token, &["trace", "show", "3"]);
+    assert_eq!(text(&output.stdout), "00:00:00.000Z access0 --> PADI\n");
+    gateway.asked.join().unwrap();
+
+    let gateway = Gateway::new("200 OK", "\n\r\r\n...");
+    let output = bngctl(&gateway.url, &token, &["trace", "save", "3", "-"]);
+    assert_eq!(output.stdout, b"\n\r\r\n...");
+    let asked = gateway.asked.join().unwrap();
+    assert!(asked.starts_with("GET /api/v1/traces/3/pcapng "), "{asked}");
+
+    let gateway = Gateway::new("204 No Content", "");
+    let output = bngctl(&gateway.url, &token, &["trace", "stop", "3"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let asked = gateway.asked.join().unwrap();
+    assert!(asked.starts_with("DELETE /api/v1/traces/3 "), "{asked}");
+}
+
+#[test]
+fn events_are_printed_as_they_come_until_the_gateway_ends_them() {
+    let token = TokenFile::new("events");
+    let stream = "event:dataplane_up\nid:1-7\ndata:{\"unix_ms\":5,\"pid\":9}\n\n:\n\nevent:dataplane_down\nid:1-8\ndata:{\"unix_ms\":6}\n\n";
+    let gateway = Gateway::new("200 OK", stream);
+    let output = bngctl(&gateway.url, &token, &["events", "--since", "1-6"]);
+    assert_eq!(output.status.code(), Some(3), "the stream has ended");
+    assert_eq!(
+        text(&output.stdout),
+        "00:00:00.005Z dataplane_up pid 9 [1-7]\n00:00:00.006Z dataplane_down  [1-8]\n"
+    );
+    let asked = gateway.asked.join().unwrap().to_lowercase();
+    assert!(asked.contains("last-event-id: 1-6"), "{asked}");
+
+    let gateway = Gateway::new("200 OK", stream);
+    let only = ["--json", "events", "--only", "dataplane_down"];
+    let output = bngctl(&gateway.url, &token, &only);
+    assert_eq!(text(&output.stdout), "{\"unix_ms\":6}\n");
+    gateway.asked.join().unwrap();
+
+    let gateway = Gateway::new("200 OK", "event:lost\ndata:{\"missed\":4}\n\n");
+    let output = bngctl(&gateway.url, &token, &["events"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("4 events are missing"));
+    gateway.asked.join().unwrap();
+}
+
+#[test]
+fn a_reload_says_what_is_different_and_when_it_takes_effect() {
+    let token = TokenFile::new("reload");
+    let body = |asked: &str| -> serde_json::Value {
+        serde_json::from_str(asked.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+    };
+    let gateway = Gateway::new(
+        "200 OK",
+        r#"{"applied":false,"refused":null,"changes":[{"key":"policies[gold].up","change":"changed","class":"live"}],"sessions_changed":3,"dataplane_restart":false}"#,
+    );
+    let output = bngctl(&gateway.url, &token, &["reload", "--dry-run"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let asked = gateway.asked.join().unwrap();
+    assert!(asked.starts_with("POST /api/v1/reload "), "{asked}");
+    assert_eq!(
+        body(&asked),
+        serde_json::json!({"allow_drops":false,"dry_run":true})
+    );
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("policies[gold].up  changed  at once"),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("3 sessions have another policy\nnot in force, as asked\n"),
+        "{said}"
+    );
+
+    let refused =
+        r#"{"error":"bad_configuration","detail":"/etc/x.yaml:3:1: dataplan: unknown key"}"#;
+    let gateway = Gateway::new("422 Unprocessable Entity", refused);
+    let output = bngctl(&gateway.url, &token, &["reload", "--allow-drops"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("x.yaml:3:1: dataplan"));
+    let asked = gateway.asked.join().unwrap();
+    assert_eq!(
+        body(&asked),
+        serde_json::json!({"allow_drops":true,"dry_run":false})
+    );
+}
+
+#[test]
+fn clients_that_are_kept_out_are_listed_and_let_in() {
+    let token = TokenFile::new("lockout");
+    let gateway = Gateway::new(
+        "200 OK",
+        r#"[{"port":"access0","mac":"02:00:00:00:00:01","failures":11,"ms_left":19001}]"#,
+    );
+    let output = bngctl(&gateway.url, &token, &["lockout", "list"]);
+    assert!(
+        text(&output.stdout).contains("20s"),
+        "{}",
+        text(&output.stdout)
+    );
+    gateway.asked.join().unwrap();
+    let gateway = Gateway::new("200 OK", r#"{"unlocked":1}"#);
+    let output = bngctl(
+        &gateway.url,
+        &token,
+        &["lockout", "clear", "--mac", "2:0:0:0:0:1"],
+    );
+    assert_eq!(text(&output.stdout), "1 let in again\n");
+    let asked = gateway.asked.join().unwrap();
+    assert!(
+        asked.starts_with("DELETE /api/v1/lockouts?mac=2%3A0%3A0%3A0%3A0%3A1 "),
+        "{asked}"
+    );
+    let output = bngctl("http://127.0.0.1:9", &token, &["lockout", "clear"]);
+    assert_eq!(output.status.code(), Some(2), "nobody is meant");
+}
+
+#[test]
+fn a_change_of_limits_is_a_patch_of_the_session() {
+    let token = TokenFile::new("limits");
+    let gateway = Gateway::new("200 OK", r#"{"id":"access0-7","quota_bytes":1048576}"#);
+    let change = [
+        "session",
+        "set-limits",
+        "access0-7",
+        "--session-timeout",
+        "60",
+        "--no-idle-timeout",
+        "--quota",
+        "1",
+    ];
+    let output = bngctl(&gateway.url, &token, &change);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let asked = gateway.asked.join().unwrap();
+    assert!(
+        asked.starts_with("PATCH /api/v1/sessions/access0-7 "),
+        "{asked}"
+    );
+    let sent: serde_json::Value =
+        serde_json::from_str(asked.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    let expected =
+        serde_json::json!({"session_timeout_s": 60, "idle_timeout_s": null, "quota_mib": 1});
+    assert_eq!(sent, expected);
+    let nothing = ["session", "set-limits", "access0-7"];
+    let nothing = bngctl("http://127.0.0.1:9", &token, &nothing);
+    assert_eq!(nothing.status.code(), Some(2));
+}
+
+#[test]
 fn json_is_the_gateways_answer() {
     let token = TokenFile::new("json");
     let gateway = Gateway::new(

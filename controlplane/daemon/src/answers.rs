@@ -7,6 +7,7 @@ use bng_pppoe::TerminateCause;
 use bng_shm::{Counter, Offloads, PortState, PortStatus};
 
 use crate::driver::Driver;
+use crate::lockouts;
 use crate::policy_view;
 use crate::publish::Clock;
 use crate::request::{Request, Window};
@@ -67,6 +68,15 @@ pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
         }
         Request::StopTrace(id, reply) => {
             let _ = reply.send(driver.traces.stop(id));
+        }
+        Request::Lockouts(reply) => {
+            let _ = reply.send(lockouts::list(driver, clock));
+        }
+        Request::Unlock(clients, reply) => {
+            let _ = reply.send(lockouts::unlock(driver, &clients, clock));
+        }
+        Request::Reload(order, reply) => {
+            let _ = reply.send(driver.reload(*order, clock));
         }
         Request::Status(reply) => {
             let _ = reply.send(Box::new(status(driver, clock)));

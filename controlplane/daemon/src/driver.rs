@@ -11,8 +11,8 @@ use bng_aaa::Authenticator;
 use bng_config::Config;
 use bng_pppoe::{AccessConcentrator, PortId};
 use bng_shm::{
-    Event, FRAME_MAX, FRAME_RING_SLOTS, FrameMeta, PublishError, Publisher, PuntClass, PuntedFrame,
-    SlotIndex, Take,
+    EpochToken, Event, FRAME_MAX, FRAME_RING_SLOTS, FrameMeta, PublishError, Publisher, PuntClass,
+    PuntedFrame, SlotIndex, Take,
 };
 use tokio::sync::mpsc;
 
@@ -88,6 +88,8 @@ pub struct Driver {
     pub(crate) load: Load,
     pub(crate) history: Option<HistoryFile>,
     pub(crate) traces: Traces,
+    /// Passes when every worker has seen the filters and policies of the latest configuration.
+    pub(crate) configured: Option<EpochToken>,
     pub(crate) radius: Radius,
     inbox: Inbox,
     resolver: mpsc::Sender<Resolve>,
@@ -149,6 +151,7 @@ impl Driver {
             load: Load::default(),
             history: None,
             traces: Traces::default(),
+            configured: None,
             radius,
             inbox,
             resolver,
@@ -162,6 +165,7 @@ impl Driver {
         adopt::adopt(&mut driver, clock);
         let filters = driver.settings.terms.published_filters();
         driver.publisher.publish_filters(&filters)?;
+        driver.configured = Some(driver.publisher.advance_epoch());
         if driver.sessions.iter().next().is_none() {
             let id = driver.grants.new_accounting_id();
             driver.radius.account_on(id, clock.unix_ms / 1_000);

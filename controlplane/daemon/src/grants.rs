@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bng_aaa::{
     AddressPools, AuthRequest, Authenticator, BlockError, BlocksExhausted, Lease, LeaseError,
-    PoolExhausted, PortBlock, PortBlocks, Prefix, PrefixError, PrefixPool, PrefixesExhausted,
-    Profile, RequestId, Verdict,
+    LocalUsers, PoolExhausted, PortBlock, PortBlocks, Prefix, PrefixError, PrefixPool,
+    PrefixesExhausted, Profile, RequestId, Verdict,
 };
 use bng_pppoe::{Grant, Ipv6Grant};
 
@@ -210,6 +210,16 @@ impl Grants {
             // 22 bits of room for the sessions of each millisecond of uptime.
             next_accounting_id: unix_ms << 22,
         }
+    }
+
+    /// Knows other local users from now on.
+    pub(crate) fn set_users(&mut self, users: LocalUsers) {
+        self.authenticator.set_users(users);
+    }
+
+    /// Gives other DNS servers from now on; `settings` are of the same pools, in the same order.
+    pub(crate) fn set_pool_settings(&mut self, settings: &[PoolSettings]) {
+        self.settings = settings.to_vec();
     }
 
     /// Puts a question to the authenticator.

@@ -28,6 +28,7 @@ use bng_config::{Config, LogLevel};
 use bng_controlplane::driver::Driver;
 use bng_controlplane::netlink;
 use bng_controlplane::radius;
+use bng_controlplane::reload::{InForce, ReloadRequest, SetLevel};
 use bng_controlplane::request::{DriverHandle, Link, Request};
 use bng_controlplane::rest::token::Token;
 use bng_controlplane::rest::{self, Api};
@@ -37,6 +38,7 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
+use tracing_subscriber::EnvFilter;
 
 /// Time between two attempts to attach while a dataplane of another version runs.
 const ATTACH_RETRY: Duration = Duration::from_secs(1);
@@ -74,19 +76,29 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         eprintln!("bng-controlplane: {} is good", arguments.config.display());
         return Ok(());
     }
-    let level = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(log_filter(config.log.level)));
-    tracing_subscriber::fmt()
+    let level = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new(log_filter(config.log.level)));
+    let log = tracing_subscriber::fmt()
         .with_env_filter(level)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_filter_reloading();
+    let filter = log.reload_handle();
+    log.init();
+    let set_level = move |level: LogLevel| {
+        // What the environment says stays in force.
+        if std::env::var_os(EnvFilter::DEFAULT_ENV).is_none() {
+            // Fails only if there were no log any more.
+            let _ = filter.reload(EnvFilter::new(log_filter(level)));
+        }
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .context("starting the runtime")?;
-    runtime.block_on(run(config, Arc::new(settings)))
+    let path = arguments.config.clone();
+    runtime.block_on(run(path, config, Arc::new(settings), Box::new(set_level)))
 }
 
 /// Below `info` only our own messages: the libraries would write out every netlink message and HTTP connection.
@@ -97,16 +109,35 @@ fn log_filter(level: LogLevel) -> String {
     }
 }
 
-async fn run(config: Config, settings: Arc<Settings>) -> anyhow::Result<()> {
+async fn run(
+    path: PathBuf,
+    config: Config,
+    settings: Arc<Settings>,
+    set_level: SetLevel,
+) -> anyhow::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let token = Token::read(&config.api.token_file)?;
     let link = Link::waiting("starting");
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let in_force = Arc::new(InForce::new(
+        path,
+        config.clone(),
+        settings.clone(),
+        token,
+        link.clone(),
+        set_level,
+    ));
     let api = Api {
         link: link.clone(),
-        settings: settings.clone(),
-        token: Arc::new(token),
+        in_force: in_force.clone(),
     };
+    tokio::spawn(async move {
+        while hang_up.recv().await.is_some() {
+            // What came of it is in the log.
+            let _ = in_force.reload(ReloadRequest::default()).await;
+        }
+    });
     let (end, ended) = watch::channel(false);
     let mut servers = Vec::new();
     let own_metrics = config.api.metrics_listen;

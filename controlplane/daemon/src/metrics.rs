@@ -9,6 +9,7 @@ use bng_config::Coalescing;
 use bng_shm::{Counter, FRAME_RING_SLOTS, Group};
 use prometheus::{Encoder, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
+use crate::reload::ReloadCounts;
 use crate::status::{Status, WorkerView};
 
 /// Content type of the answer.
@@ -52,7 +53,11 @@ fn signed(value: impl TryInto<i64>) -> i64 {
 ///
 /// # Errors
 /// Never for the names used here.
-pub(crate) fn text(status: &Status, configured: &Coalescing) -> prometheus::Result<String> {
+pub(crate) fn text(
+    status: &Status,
+    configured: &Coalescing,
+    reloads: ReloadCounts,
+) -> prometheus::Result<String> {
     let page = Page(Registry::new());
     sessions(&page, status)?;
     workers(&page, status)?;
@@ -61,6 +66,7 @@ pub(crate) fn text(status: &Status, configured: &Coalescing) -> prometheus::Resu
     pools(&page, status)?;
     control(&page, status)?;
     events(&page, status)?;
+    fill_reloads(&page, reloads)?;
     radius::fill(&page, status)?;
     let mut out = Vec::new();
     let mut families = page.0.gather();
@@ -102,6 +108,25 @@ fn events(page: &Page, status: &Status) -> prometheus::Result<()> {
     cut_off
         .with_label_values(&[] as &[&str])
         .inc_by(feed.cut_off);
+    Ok(())
+}
+
+fn fill_reloads(page: &Page, counts: ReloadCounts) -> prometheus::Result<()> {
+    let reloads = page.counter(
+        "bng_config_reloads_total",
+        "Reloads of the configuration: in force since, refused because of what it would take, or failed.",
+        &["result"],
+    )?;
+    for (result, count) in counts.results {
+        reloads.with_label_values(&[result]).inc_by(count);
+    }
+    let loaded = page.real(
+        "bng_config_loaded_timestamp_seconds",
+        "When the configuration in force was read.",
+        &[],
+    )?;
+    let seconds = counts.loaded_unix_ms as f64 / 1e3;
+    loaded.with_label_values(&[] as &[&str]).set(seconds);
     Ok(())
 }
 

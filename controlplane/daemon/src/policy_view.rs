@@ -172,6 +172,7 @@ pub(crate) fn policies(driver: &Driver) -> Vec<ConfiguredPolicyView> {
 /// The filters of the configuration.
 pub(crate) fn filters(driver: &Driver) -> Vec<FilterView> {
     let filters = (0u8..=255).zip(&driver.settings.terms.filters);
+    let filters = filters.filter(|(_, named)| !named.name.is_empty());
     let views = filters.map(|(id, named)| {
         let sessions = driver.policies.users_of_filter(bng_shm::FilterId(id));
         FilterView::new(&named.name, &named.filter, sessions)

@@ -12,9 +12,11 @@ use tokio::sync::oneshot;
 
 use crate::kernel::Delta;
 use crate::limits::LimitsChange;
+use crate::lockouts::{LockoutView, Unlocked};
 use crate::policy_change::{ChangeError, ChangeReply, PolicyChange};
 use crate::policy_view::{ConfiguredPolicyView, FilterView};
-use crate::selection::{HistoryFilter, SessionFilter};
+use crate::reload::{Order, OrderReply};
+use crate::selection::{HistoryFilter, SessionFilter, Subscriber};
 use crate::status::Status;
 use crate::stream::Feed;
 use crate::trace::{TooManyTraces, TraceCopy, TraceOrder, TraceView};
@@ -68,6 +70,12 @@ pub enum Request {
     Trace(u32, oneshot::Sender<Option<TraceCopy>>),
     /// End a trace; the answer is whether there was one.
     StopTrace(u32, oneshot::Sender<bool>),
+    /// List the clients that are kept out because they keep failing.
+    Lockouts(oneshot::Sender<Vec<LockoutView>>),
+    /// Let clients in again, by port, MAC address or circuit.
+    Unlock(Box<Subscriber>, oneshot::Sender<Unlocked>),
+    /// Put another configuration in force, or say what that would do.
+    Reload(Box<Order>, OrderReply),
     /// The state of everything else.
     Status(oneshot::Sender<Box<Status>>),
     /// What has changed in the kernel's tables; `None` when the watcher has lost its picture.

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use utoipa::ToSchema;
 
 use crate::publish::table_vlans;
+use crate::reload::ReloadView;
 use crate::sessions::Live;
 use crate::settings::Settings;
 use crate::views::{EndedView, SessionView, session_id, text};
@@ -102,15 +103,18 @@ pub enum Notice {
     },
     /// bng-dataplane has ended.
     DataplaneDown {},
+    /// Another configuration is in force.
+    Reload(Box<ReloadView>),
 }
 
 /// The names of all kinds of events, in the order of [`Notice`].
-pub(crate) const KINDS: [&str; 5] = [
+pub(crate) const KINDS: [&str; 6] = [
     "session_up",
     "session_down",
     "auth_failure",
     "dataplane_up",
     "dataplane_down",
+    "reload",
 ];
 
 impl Notice {
@@ -121,6 +125,7 @@ impl Notice {
             Self::AuthFailure(_) => 2,
             Self::DataplaneUp { .. } => 3,
             Self::DataplaneDown {} => 4,
+            Self::Reload(_) => 5,
         }
     }
 }

@@ -60,12 +60,23 @@ impl VlanTerms {
 /// Name of the policy that limits nothing, with source check and MSS clamping, unless the configuration has one of this name.
 pub const DEFAULT_POLICY: &str = bng_config::DEFAULT_POLICY;
 
+/// Filters the shared memory has places for.
+const PLACES: usize = bng_shm::MAX_FILTERS;
+
+/// Other filters cannot be put beside those that sessions may still have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the filters there are and the new ones are more than {PLACES} together: take fewer at a time, or restart bng-controlplane"
+)]
+pub struct TooManyFilters;
+
 /// All policies and filters, and who gets which.
 #[derive(Debug, Clone, Default)]
 pub struct Terms {
     /// Policies, in the order of the configuration, and [`DEFAULT_POLICY`].
     pub policies: Vec<NamedPolicy>,
-    /// Filters, in the order of the configuration: the position is the [`FilterId`].
+    /// Filters: the position is the [`FilterId`]. In the order of the configuration; after a reload a place may be without a name,
+    /// see [`Terms::keep_places`].
     pub filters: Vec<NamedFilter>,
     pub(crate) default: Option<usize>,
     /// Those that have a policy of their own.
@@ -107,6 +118,52 @@ impl Terms {
             default,
             users,
         }
+    }
+
+    /// Gives every filter the place it has in `now`, as sessions name filters by their place. Others take places that were free
+    /// already then, or new ones. A place whose filter is gone is free, and keeps the rules until it is taken.
+    ///
+    /// # Errors
+    /// [`TooManyFilters`] to have all in such places.
+    pub(crate) fn keep_places(&mut self, now: &Self) -> Result<(), TooManyFilters> {
+        let is_new = |name: &str| now.filter(name).is_none();
+        let (new, mut old): (Vec<_>, Vec<_>) = std::mem::take(&mut self.filters)
+            .into_iter()
+            .enumerate()
+            .partition(|(_, filter)| is_new(&filter.name));
+        let mut places: Vec<_> = now.filters.clone();
+        // By their place until now, which policies name.
+        let mut moved = HashMap::new();
+        for (at, place) in places.iter_mut().enumerate() {
+            match old.iter().position(|(_, it)| it.name == place.name) {
+                Some(found) => {
+                    let (index, filter) = old.swap_remove(found);
+                    moved.insert(index, at);
+                    *place = filter;
+                }
+                None => place.name.clear(),
+            }
+        }
+        let was_free = |at: usize| now.filters.get(at).is_none_or(|it| it.name.is_empty());
+        let mut free = (0..).filter(|at| was_free(*at));
+        for (index, filter) in new {
+            let at = free.next().unwrap_or(usize::MAX);
+            if at >= PLACES {
+                return Err(TooManyFilters);
+            }
+            moved.insert(index, at);
+            match places.get_mut(at) {
+                Some(place) => *place = filter,
+                None => places.push(filter),
+            }
+        }
+        for named in &mut self.policies {
+            let at = (named.policy.filter).and_then(|id| moved.get(&usize::from(id.0)));
+            // Fits: there are 256 places.
+            named.policy.filter = at.map(|at| FilterId(*at as u8));
+        }
+        self.filters = places;
+        Ok(())
     }
 
     /// The policy of a user on a VLAN: its own, else the VLAN's, else the default.
@@ -186,7 +243,8 @@ impl Terms {
     pub fn filter(&self, name: &str) -> Option<FilterId> {
         // At most 256 filters are configured.
         let mut all = (0u8..=255).zip(&self.filters);
-        let (index, _) = all.find(|(_, filter)| filter.name == name)?;
+        let is_named = |filter: &NamedFilter| !name.is_empty() && filter.name == name;
+        let (index, _) = all.find(|(_, filter)| is_named(filter))?;
         Some(FilterId(index))
     }
 
@@ -194,13 +252,14 @@ impl Terms {
     #[must_use]
     pub fn filter_name(&self, id: FilterId) -> Option<&str> {
         let filter = self.filters.get(usize::from(id.0))?;
-        Some(&filter.name)
+        (!filter.name.is_empty()).then_some(&filter.name)
     }
 
     /// The filter whose name has this tag, see [`filter_tag`].
     pub(crate) fn tagged_filter(&self, tag: [u8; 4]) -> Option<FilterId> {
         let mut all = (0u8..=255).zip(&self.filters);
-        let (index, _) = all.find(|(_, filter)| filter_tag(&filter.name) == tag)?;
+        let has = |name: &str| !name.is_empty() && filter_tag(name) == tag;
+        let (index, _) = all.find(|(_, filter)| has(&filter.name))?;
         Some(FilterId(index))
     }
 
@@ -427,5 +486,57 @@ pools:
             },
         );
         assert!(!seven.fit(&two));
+    }
+
+    #[test]
+    fn after_a_reload_filters_keep_their_places_and_a_free_one_is_taken_only_by_the_next() {
+        let (_, now) = terms();
+        let place = |terms: &Terms, name: &str| terms.filter(name).map(|id| id.0);
+        let filter = |name: &str| NamedFilter {
+            name: name.to_owned(),
+            filter: Filter {
+                drop_other_up: true,
+                ..Filter::default()
+            },
+        };
+        let policy = |name: &str, filter: u8| NamedPolicy {
+            name: name.to_owned(),
+            policy: Policy {
+                filter: Some(FilterId(filter)),
+                ..Policy::default()
+            },
+        };
+        let mut next = Terms {
+            filters: vec![filter("new"), filter("mail")],
+            policies: vec![policy("a", 0), policy("b", 1)],
+            ..Terms::default()
+        };
+        next.keep_places(&now).unwrap();
+        assert_eq!(place(&next, "mail"), Some(1));
+        assert_eq!(
+            place(&next, "new"),
+            Some(2),
+            "the place of `none` may still be named"
+        );
+        assert_eq!((place(&next, "none"), place(&next, "")), (None, None));
+        assert_eq!(next.filter_name(FilterId(0)), None);
+        let names: Vec<_> = next.policies.iter().map(|it| it.policy.filter).collect();
+        assert_eq!(names, [Some(FilterId(2)), Some(FilterId(1))]);
+        assert_eq!(next.published_filters()[0], now.published_filters()[0]);
+
+        let mut later = Terms {
+            filters: vec![filter("later"), filter("mail")],
+            ..Terms::default()
+        };
+        later.keep_places(&next).unwrap();
+        assert_eq!(place(&later, "later"), Some(0));
+        let many = (0..255).map(|n| filter(&format!("f{n}")));
+        let mut many = Terms {
+            filters: many.collect(),
+            ..Terms::default()
+        };
+        assert_eq!(many.clone().keep_places(&later), Err(TooManyFilters));
+        many.filters.truncate(253);
+        many.keep_places(&later).unwrap();
     }
 }

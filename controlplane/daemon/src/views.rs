@@ -164,6 +164,10 @@ pub struct SessionDetail {
     pub pool: Option<String>,
     /// Accounting id, unique over restarts.
     pub accounting_id: Option<u64>,
+    /// Most bytes of both directions together, if there is a limit.
+    pub quota_bytes: Option<u64>,
+    /// What is left of them.
+    pub quota_left_bytes: Option<u64>,
     /// Generation of the table entry.
     pub generation: u32,
     /// Whether an earlier run of the control plane set it up.
@@ -355,6 +359,7 @@ impl SessionDetail {
     ) -> Self {
         let seen = stats.last_up_ms;
         let pool = live.holding.and_then(|h| settings.pools.get(h.lease.pool));
+        let quota = (live.quota_octets != 0).then_some(live.quota_octets);
         let ending = info.and_then(|info| info.cause).map(|cause| cause.name());
         Self {
             session: SessionView::new(settings, live, stats),
@@ -364,6 +369,9 @@ impl SessionDetail {
             service_name: info.map_or_else(String::new, |info| text(info.service_name)),
             pool: pool.map(|pool| pool.name.clone()),
             accounting_id: (live.accounting_id != 0).then_some(live.accounting_id),
+            quota_bytes: quota,
+            quota_left_bytes: quota
+                .map(|quota| quota.saturating_sub(stats.up_bytes + stats.down_bytes)),
             generation: live.generation,
             adopted: live.adopted,
             last_upstream_ms_ago: (seen != 0).then(|| clock.monotonic_ms.saturating_sub(seen)),

@@ -27,7 +27,7 @@ fn counters_beyond_32_bits_are_whole_and_bytes_are_apart_from_packets() {
         routes: RoutesView::default(),
         ..Status::default()
     };
-    let text = text(&status, &Coalescing::default()).unwrap();
+    let text = text(&status, &Coalescing::default(), ReloadCounts::default()).unwrap();
     for line in [
         r#"bng_sessions{state="forwarding"} 2"#,
         r#"bng_packets_total{counter="rx_access",worker="0"} 5000000000"#,
@@ -66,7 +66,7 @@ fn every_counter_has_its_value_in_exactly_one_sample() {
         drops: drops.collect(),
         ..Status::default()
     };
-    let text = text(&status, &Coalescing::default()).unwrap();
+    let text = text(&status, &Coalescing::default(), ReloadCounts::default()).unwrap();
     let samples: Vec<_> = (text.lines())
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.rsplit_once(' '))
@@ -129,7 +129,7 @@ fn super_packets_are_a_histogram_whose_sum_is_their_frames() {
         verify_checksums: false,
         ..Coalescing::default()
     };
-    let text = text(&status, &configured).unwrap();
+    let text = text(&status, &configured, ReloadCounts::default()).unwrap();
     for line in [
         r#"bng_coalesce_info{downstream="none",families="ipv4,ipv6",hold_us="50",max_frames="64",upstream="tcp",verify_checksums="false"} 1"#,
         r#"bng_coalesce_candidates_total{worker="0"} 60"#,

@@ -49,6 +49,12 @@ pub(crate) enum ApiError {
     TooManyTraces(TooManyTraces),
     #[error("{0} event streams are open already")]
     TooManyStreams(usize),
+    #[error("{0}")]
+    BadConfiguration(String),
+    #[error("{0}")]
+    ReloadRefused(String),
+    #[error("{0}")]
+    ReloadNotNow(String),
     #[error("the body has more than {0} bytes")]
     TooLarge(usize),
     #[error("the request was not complete, or not fulfilled, in time")]
@@ -76,6 +82,9 @@ impl ApiError {
             Self::NoSuchTrace(_) => (StatusCode::NOT_FOUND, "no_such_trace"),
             Self::TooManyTraces(_) => (StatusCode::CONFLICT, "too_many_traces"),
             Self::TooManyStreams(_) => (StatusCode::SERVICE_UNAVAILABLE, "too_many_streams"),
+            Self::BadConfiguration(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad_configuration"),
+            Self::ReloadRefused(_) => (StatusCode::CONFLICT, "reload_refused"),
+            Self::ReloadNotNow(_) => (StatusCode::SERVICE_UNAVAILABLE, "reload_not_now"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
             Self::TimeLimit => (StatusCode::GATEWAY_TIMEOUT, "time_limit"),
             Self::NotReady(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),

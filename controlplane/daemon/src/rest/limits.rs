@@ -39,7 +39,7 @@ pub(crate) async fn change(
         StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge(BODY_LIMIT),
         _ => ApiError::BadBody(rejection.body_text()),
     })?;
-    let Some(slot) = slot(&id, &api.settings) else {
+    let Some(slot) = slot(&id, &api.settings()) else {
         return Err(ApiError::NoSuchSession(id));
     };
     let driver = api.driver()?;

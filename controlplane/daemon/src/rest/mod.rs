@@ -3,7 +3,9 @@
 mod error;
 mod events;
 mod limits;
+mod lockouts;
 mod policies;
+mod reload;
 mod sessions;
 mod status;
 pub mod token;
@@ -28,11 +30,11 @@ use utoipa_axum::routes;
 
 use crate::health;
 use crate::metrics;
+use crate::reload::InForce;
 use crate::request::{DriverHandle, Link};
 use crate::settings::Settings;
 use crate::status::Status;
 use error::{ApiError, ErrorBody};
-use token::Token;
 
 /// Every body there is is far shorter.
 const BODY_LIMIT: usize = 16 * 1024;
@@ -44,15 +46,17 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 pub struct Api {
     /// The way to the driver.
     pub link: Link,
-    /// Names of ports.
-    pub settings: Arc<Settings>,
-    /// What a client has to know.
-    pub token: Arc<Token>,
+    /// Names of ports, and what a client has to know.
+    pub in_force: Arc<InForce>,
 }
 
 impl Api {
     fn driver(&self) -> Result<DriverHandle, ApiError> {
         self.link.driver().map_err(ApiError::NotReady)
+    }
+
+    fn settings(&self) -> Arc<Settings> {
+        self.in_force.settings()
     }
 
     async fn status(&self) -> Result<Box<Status>, ApiError> {
@@ -87,6 +91,8 @@ fn api_router() -> OpenApiRouter<Api> {
         .routes(routes!(traces::list, traces::start))
         .routes(routes!(traces::show, traces::stop))
         .routes(routes!(traces::pcapng))
+        .routes(routes!(lockouts::list, lockouts::unlock))
+        .routes(routes!(reload::reload))
         .routes(routes!(policies::change))
         .routes(routes!(policies::policies))
         .routes(routes!(policies::filters))
@@ -166,13 +172,13 @@ pub async fn serve(
 }
 
 async fn healthz(State(api): State<Api>) -> Response {
-    let health = health::check(&api.link, &api.settings).await;
+    let health = health::check(&api.link, &api.settings()).await;
     (health.http_status(), Json(health)).into_response()
 }
 
 async fn prometheus(State(api): State<Api>) -> Result<Response, ApiError> {
     let status = api.status().await?;
-    let text = metrics::text(&status, &api.settings.coalescing)
+    let text = metrics::text(&status, &api.settings().coalescing, api.in_force.counts())
         .map_err(|error| ApiError::Internal(error.to_string()))?;
     let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     Ok((kind, text).into_response())

@@ -65,7 +65,7 @@ pub(crate) async fn change(
 ) -> Result<Json<PolicyView>, ApiError> {
     let id = path(id)?;
     let change = body(change)?;
-    let Some(slot) = slot(&id, &api.settings) else {
+    let Some(slot) = slot(&id, &api.settings()) else {
         return Err(ApiError::NoSuchSession(id));
     };
     let driver = api.driver()?;

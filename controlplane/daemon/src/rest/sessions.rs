@@ -247,7 +247,7 @@ pub(super) fn slot(id: &str, settings: &Settings) -> Option<SlotIndex> {
     Some(SlotIndex::new(access, session_id))
 }
 
-fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
+pub(super) fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
     match query {
         Ok(Query(query)) => Ok(query),
         Err(rejection) => Err(ApiError::BadQuery(rejection.body_text())),
@@ -278,7 +278,7 @@ pub(crate) async fn list(
     sessions: Result<Query<SessionsQuery>, QueryRejection>,
 ) -> Result<Json<Page<SessionView>>, ApiError> {
     let sessions = query(sessions)?;
-    let filter = (sessions.filter(&api.settings)).map_err(ApiError::BadQuery)?;
+    let filter = (sessions.filter(&api.settings())).map_err(ApiError::BadQuery)?;
     let window = window(sessions.limit, sessions.offset)?;
     let driver = api.driver()?;
     let page = driver.ask(|reply| Request::Sessions(filter, window, reply));
@@ -303,7 +303,7 @@ pub(crate) async fn show(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<SessionDetail>, ApiError> {
     let id = path(id)?;
-    let Some(slot) = slot(&id, &api.settings) else {
+    let Some(slot) = slot(&id, &api.settings()) else {
         return Err(ApiError::NoSuchSession(id));
     };
     let driver = api.driver()?;
@@ -329,7 +329,7 @@ pub(crate) async fn end(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<StatusCode, ApiError> {
     let id = path(id)?;
-    let Some(slot) = slot(&id, &api.settings) else {
+    let Some(slot) = slot(&id, &api.settings()) else {
         return Err(ApiError::NoSuchSession(id));
     };
     let driver = api.driver()?;
@@ -356,7 +356,7 @@ pub(crate) async fn history(
     sessions: Result<Query<HistoryQuery>, QueryRejection>,
 ) -> Result<Json<Page<EndedView>>, ApiError> {
     let sessions = query(sessions)?;
-    let filter = (sessions.filter(&api.settings)).map_err(ApiError::BadQuery)?;
+    let filter = (sessions.filter(&api.settings())).map_err(ApiError::BadQuery)?;
     let window = window(sessions.limit, sessions.offset)?;
     let driver = api.driver()?;
     let page = driver.ask(|reply| Request::History(filter, window, reply));

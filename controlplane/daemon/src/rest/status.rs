@@ -105,6 +105,6 @@ pub(crate) async fn dataplane(State(api): State<Api>) -> Result<Json<DataplaneVi
 )]
 pub(crate) async fn coalescing(State(api): State<Api>) -> Result<Json<CoalescingView>, ApiError> {
     let status = api.status().await?;
-    let view = coalescing::view(&api.settings, &status.workers, &status.ports);
+    let view = coalescing::view(&api.settings(), &status.workers, &status.ports);
     Ok(Json(view))
 }

@@ -99,7 +99,7 @@ pub(super) async fn require(
         scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
     });
     match shown {
-        Some(token) if api.token.is(token) => Ok(next.run(request).await),
+        Some(token) if api.in_force.token().is(token) => Ok(next.run(request).await),
         _ => Err(ApiError::Unauthorized),
     }
 }

@@ -100,7 +100,7 @@ pub(crate) async fn start(
     State(api): State<Api>,
     request: Result<Json<TraceRequest>, JsonRejection>,
 ) -> Result<(StatusCode, Json<TraceView>), ApiError> {
-    let order = body(request)?.order(&api.settings);
+    let order = body(request)?.order(&api.settings());
     let order = order.map_err(ApiError::BadBody)?;
     let driver = api.driver()?;
     let started = driver.ask(|reply| Request::StartTrace(Box::new(order), reply));
@@ -149,7 +149,7 @@ pub(crate) async fn show(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<TraceText>, ApiError> {
     let copy = copy(&api, number(id)?).await?;
-    Ok(Json(TraceText::new(copy, &api.settings)))
+    Ok(Json(TraceText::new(copy, &api.settings())))
 }
 
 /// A trace as a pcapng file. Passwords in it are blanked unless the trace was begun with `with_passwords`.
@@ -169,7 +169,7 @@ pub(crate) async fn pcapng(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
     let copy = copy(&api, number(id)?).await?;
-    let file = trace::pcapng::file(&copy, &api.settings)
+    let file = trace::pcapng::file(&copy, &api.settings())
         .map_err(|error| ApiError::Internal(error.to_string()))?;
     let kind = [(header::CONTENT_TYPE, trace::pcapng::CONTENT_TYPE)];
     Ok((kind, file).into_response())

@@ -246,10 +246,8 @@ fn control(out: &mut String, number: u16, packet: &ControlPacket<'_>) {
             }
             Err(reason) => add(out, format_args!(", malformed: {}", reason.name())),
         },
-        lcp::code::TERMINATE_REQUEST | lcp::code::TERMINATE_ACK => {
-            if !data.is_empty() {
-                add(out, format_args!(" {}", text(data)));
-            }
+        lcp::code::TERMINATE_REQUEST | lcp::code::TERMINATE_ACK if !data.is_empty() => {
+            add(out, format_args!(" {}", text(data)));
         }
         lcp::code::CODE_REJECT => match data.first() {
             Some(code) => add(out, format_args!(" of code {code}")),

@@ -22,7 +22,7 @@ impl Stream {
         let last = last.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
         write!(
             socket,
-            "GET /api/v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n{last}\r\n"
+            "GET /api/v1/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\n{last}\r\n"
         )
         .unwrap();
         let mut stream = Self(BufReader::new(socket));

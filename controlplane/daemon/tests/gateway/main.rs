@@ -18,5 +18,6 @@ mod limits;
 mod policies;
 mod quota;
 mod radius;
+mod reloading;
 mod rest_interface;
 mod world;

@@ -145,7 +145,7 @@ fn a_disconnect_request_ends_the_session_it_names_once() {
     socket
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
-    let mut ask = |user: &[u8], identifier| {
+    let ask = |user: &[u8], identifier| {
         let mut list = List::default();
         list.bytes(a::USER_NAME, user).unwrap();
         let code = code::DISCONNECT_REQUEST;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
+use bng_controlplane::reload::InForce;
 use bng_controlplane::request::Link;
 use bng_controlplane::rest::token::Token;
 use bng_controlplane::rest::{self, Api};
@@ -49,10 +50,22 @@ impl Served {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let token = Token::read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
+        let in_force = InForce::new(
+            "/nonexistent".into(),
+            world.config.clone(),
+            world.settings.clone(),
+            token,
+            link.clone(),
+            Box::new(|_| ()),
+        );
+        Self::serve(link, in_force)
+    }
+
+    /// As the configuration in force is to be read again from a file.
+    pub(crate) fn serve(link: Link, in_force: InForce) -> Self {
         let api = Api {
             link,
-            settings: world.settings.clone(),
-            token: Arc::new(token),
+            in_force: Arc::new(in_force),
         };
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let (end, ended) = oneshot::channel();
@@ -159,6 +172,7 @@ fn every_path_but_health_metrics_and_description_wants_the_token() {
         "traces",
         "traces/1",
         "traces/1/pcapng",
+        "lockouts",
     ];
     for path in guarded.map(|path| format!("/api/v1/{path}")) {
         for token in [
@@ -180,6 +194,8 @@ fn every_path_but_health_metrics_and_description_wants_the_token() {
         ("PATCH", "/api/v1/sessions/access0-1/policy"),
         ("POST", "/api/v1/traces"),
         ("DELETE", "/api/v1/traces/1"),
+        ("DELETE", "/api/v1/lockouts?port=access0"),
+        ("POST", "/api/v1/reload"),
     ] {
         assert_eq!(served.request(method, path, None, b"{}").status, 401);
     }
@@ -635,10 +651,12 @@ fn the_description_lists_every_path() {
             "/api/v1/drops",
             "/api/v1/events",
             "/api/v1/filters",
+            "/api/v1/lockouts",
             "/api/v1/policies",
             "/api/v1/pools",
             "/api/v1/ports",
             "/api/v1/radius",
+            "/api/v1/reload",
             "/api/v1/sessions",
             "/api/v1/sessions/history",
             "/api/v1/sessions/{id}",

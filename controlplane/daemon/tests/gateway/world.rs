@@ -55,7 +55,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) struct World {
     dir: PathBuf,
-    config: Config,
+    pub(crate) config: Config,
     pub(crate) settings: Arc<Settings>,
     dataplane: Option<(Dataplane, Vec<Worker>)>,
     driver: Option<(DriverHandle, JoinHandle<()>)>,

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 use super::SessionsArgs;
-use super::dial::Dial;
+use super::dial::{Dial, Server};
 use super::gateway::{Pair, Shape};
 use super::results::{Ends, Left, Run};
 
@@ -25,11 +25,13 @@ const REMOTE: &str = "8.0.0.1:7000";
 pub(super) enum Name {
     /// As many sessions as an access port is asked for, as fast as they are begun.
     Setups,
+    /// The same with RADIUS: authentication, and accounting of starts and stops.
+    Radius,
     /// More than one access port can have, over two.
     Ports,
     /// Few subscribers while PADI come from random addresses.
     Flood,
-    /// Sessions that end and begin again, with traffic.
+    /// Sessions that end and begin again, with traffic and with RADIUS.
     Churn,
 }
 
@@ -38,6 +40,7 @@ impl Name {
     pub(super) const fn text(self) -> &'static str {
         match self {
             Self::Setups => "setups",
+            Self::Radius => "radius",
             Self::Ports => "ports",
             Self::Flood => "flood",
             Self::Churn => "churn",
@@ -113,7 +116,9 @@ impl Cells {
 
     fn one(&self, name: Name) -> Result<Run> {
         match name {
-            Name::Setups => self.run(name, 1, self.setups, self.rate, &["--hold", "3"]),
+            Name::Setups | Name::Radius => {
+                self.run(name, 1, self.setups, self.rate, &["--hold", "3"])
+            }
             // Their number is what counts here: half the rate, so that two emulators on these cores keep up.
             Name::Ports => self.run(name, 2, self.per_port, self.rate / 4.0, &["--hold", "8"]),
             Name::Flood => {
@@ -146,6 +151,11 @@ impl Cells {
         let shape = Shape {
             access,
             sessions: all,
+            radius: matches!(name, Name::Radius | Name::Churn),
+        };
+        let server = match shape.radius {
+            true => Some(Server::start()?),
+            false => None,
         };
         let mut pair = Pair::start(&self.programs, shape)?;
         let before = pair.memory()?;
@@ -195,6 +205,17 @@ impl Cells {
         if let Err(error) = gone {
             eprintln!("bng-perf: {error:#}");
         }
+        let radius = match server {
+            Some(server) => {
+                pair.wait("deliver its accounting", |pair| {
+                    let metrics = pair.metrics()?;
+                    let waiting = ["bng_accounting_waiting", "bng_radius_pending"];
+                    Ok(waiting.iter().all(|name| sum(&metrics, name, "") == 0))
+                })?;
+                Some(server.result()?)
+            }
+            None => None,
+        };
         let ends = if is_churn {
             known.read(&pair)?;
             let text = std::fs::read_to_string(&ledger)?;
@@ -214,6 +235,7 @@ impl Cells {
             drops: drops(&pair.metrics()?),
             left,
             ends,
+            radius,
         };
         pair.stop()?;
         Ok(run)

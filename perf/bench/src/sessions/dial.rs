@@ -1,11 +1,13 @@
-//! The emulator, a process of its own.
+//! The emulator and the RADIUS server, processes of their own.
 
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::gateway::{PASSWORD, USER};
-use super::results::Dialled;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::gateway::{PASSWORD, RADIUS, SECRET, USER};
+use super::results::{Accounted, Dialled};
 
 /// An emulator at work.
 pub(super) struct Dial(Option<Child>);
@@ -54,6 +56,41 @@ impl Dial {
 }
 
 impl Drop for Dial {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _killed = child.kill();
+            let _reaped = child.wait();
+        }
+    }
+}
+
+/// A RADIUS server that knows everybody.
+pub(super) struct Server(Option<Child>);
+
+impl Server {
+    /// Starts it. Until it listens, requests are repeated.
+    pub(super) fn start() -> Result<Self> {
+        let child = Command::new(std::env::current_exe()?)
+            .args(["radius-responder", "--json", "--listen", RADIUS])
+            .args(["--secret", SECRET])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the RADIUS server")?;
+        Ok(Self(Some(child)))
+    }
+
+    /// Ends it; returns what it was told.
+    pub(super) fn result(mut self) -> Result<Accounted> {
+        let child = self.0.take().context("the RADIUS server has ended")?;
+        kill_process(Pid::from_child(&child), Signal::TERM)?;
+        let output = child.wait_with_output()?;
+        serde_json::from_slice(&output.stdout)
+            .with_context(|| format!("the RADIUS server ended with {}", output.status))
+    }
+}
+
+impl Drop for Server {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
             let _killed = child.kill();

@@ -29,6 +29,9 @@ const API: &str = "127.0.0.1:8080";
 const TOKEN: &str = "bench-bench-bench-bench";
 /// Entries of a page of REST.
 const PAGE: usize = 1_000;
+/// Secret shared with the RADIUS server, and its port of authentication.
+pub(super) const SECRET: &str = "bench";
+pub(super) const RADIUS: &str = "127.0.0.1:1812";
 /// Password of all users.
 pub(super) const PASSWORD: &str = "correct horse";
 /// What user names begin with; the subscriber's index follows.
@@ -41,6 +44,8 @@ pub(super) struct Shape {
     pub(super) access: u8,
     /// Sessions, all access ports together.
     pub(super) sessions: u32,
+    /// Authentication and accounting by RADIUS in place of local users.
+    pub(super) radius: bool,
 }
 
 /// The daemons.
@@ -78,6 +83,17 @@ fn yaml(shape: Shape, cores: &[usize], directory: &Path, name: &str) -> Result<S
     // Blocks of 64 ports, a thousand on an address; they rest for minutes before they are used again, which ten minutes of
     // churn must not wait for.
     let public = prefix_for((shape.sessions / 250).max(128));
+    let auth = match shape.radius {
+        false => format!("auth: {{ protocols: [pap, chap], users_file: {dir}/users.yaml }}"),
+        true => format!(
+            "\
+auth: {{ protocols: [pap, chap], backends: [radius] }}
+radius:
+  servers: [{{ address: 127.0.0.1, secret: \"{SECRET}\" }}]
+  accounting: {{ interim_s: 0 }}
+state_directory: {dir}/state"
+        ),
+    };
     Ok(format!(
         "\
 shared_memory: {{ path: {dir}/shm }}
@@ -101,7 +117,7 @@ nat:
   max_mappings: 262144
   pools: [{{ name: public, addresses: [198.18.0.0/{public}], block_size: 64 }}]
 api: {{ listen: \"{API}\", token_file: {dir}/token }}
-auth: {{ protocols: [pap, chap], users_file: {dir}/users.yaml }}
+{auth}
 ",
         hugepages = crate::wire::free_hugepages_mib() >= crate::wire::NEEDED_MIB,
     ))
@@ -297,7 +313,12 @@ mod tests {
     #[test]
     fn the_configuration_is_one_the_daemons_take() {
         for (access, sessions) in [(1, 300), (1, 64_000), (2, 66_000)] {
-            let shape = Shape { access, sessions };
+            let radius = access == 2;
+            let shape = Shape {
+                access,
+                sessions,
+                radius,
+            };
             let directory = std::env::temp_dir();
             let text = yaml(shape, &[0, 1], &directory, "bng-sessions-1").unwrap();
             let text = text.replace(

@@ -60,6 +60,16 @@ fn of_setups(results: &Results, all: &mut Vec<Target>) {
         measured: against(rate, 5_000.0),
         met: rate >= 5_000.0,
     });
+    let radius = results.of("radius");
+    if !radius.is_empty() {
+        let rate = median(radius.iter().map(|run| run.rate()));
+        all.push(Target {
+            what: "setups per second, RADIUS with accounting",
+            wanted: "at least 2,000".to_owned(),
+            measured: against(rate, 2_000.0),
+            met: rate >= 2_000.0,
+        });
+    }
     let bytes = median(runs.iter().map(|run| run.bytes_per_session()));
     all.push(Target {
         what: "memory of control for an idle session",
@@ -113,6 +123,18 @@ fn of_others(results: &Results, all: &mut Vec<Target>) {
             ),
             met: ends.different == 0 && ends.sessions == ends.known && churn.seconds >= 600.0,
         });
+        if let Some(radius) = run.radius {
+            all.push(Target {
+                what: "the same: accounting stops a RADIUS server got that are not one for a session, and octets it was told too many or too few",
+                wanted: "0, 0".to_owned(),
+                measured: format!(
+                    "{}, {}",
+                    radius.stops.abs_diff(ends.sessions),
+                    radius.octets.abs_diff(ends.bytes)
+                ),
+                met: radius.stops == ends.sessions && radius.octets == ends.bytes,
+            });
+        }
         all.push(Target {
             what: "the same: sessions, addresses and port blocks left behind",
             wanted: "0".to_owned(),

@@ -105,6 +105,19 @@ pub(super) struct Ends {
     pub(super) bytes: u64,
 }
 
+/// What a RADIUS server was asked and told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Accounted {
+    pub(super) accepted: u64,
+    pub(super) starts: u64,
+    /// Stops, each session once.
+    pub(super) stops: u64,
+    /// Stops sent again, for want of an answer or by fault.
+    pub(super) repeated_stops: u64,
+    /// Octets of all stops, both directions.
+    pub(super) octets: u64,
+}
+
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
@@ -126,6 +139,8 @@ pub(super) struct Run {
     pub(super) drops: BTreeMap<String, u64>,
     pub(super) left: Left,
     pub(super) ends: Option<Ends>,
+    /// `None` with local users.
+    pub(super) radius: Option<Accounted>,
 }
 
 impl Run {
@@ -183,6 +198,15 @@ impl Run {
             && (ends.different != 0 || ends.known != ends.sessions)
         {
             say(format!("accounts differ: {ends:?}"));
+        }
+        if let Some(radius) = self.radius {
+            if radius.starts != radius.stops {
+                say(format!("not one stop for each start: {radius:?}"));
+            }
+            let bytes = self.ends.map(|ends| (ends.sessions, ends.bytes));
+            if bytes.is_some_and(|it| it != (radius.stops, radius.octets)) {
+                say(format!("RADIUS was told otherwise: {radius:?}, {bytes:?}"));
+            }
         }
         faults
     }

@@ -135,6 +135,11 @@ counters! {
         NdHopLimit = "nd_hop_limit", "Neighbour discovery whose hop limit is not 255, so that a router has passed it on.";
         NdCode = "nd_code", "Neighbour discovery with a code other than 0.";
         NdOption = "nd_option", "Neighbour discovery with an option of length 0, past the message, or not allowed there.";
+        UdpLength = "udp_length", "UDP datagram shorter than its header, or whose length goes past the IPv6 packet.";
+        UdpChecksum = "udp_checksum", "UDP checksum of DHCPv6 is wrong or missing.";
+        Dhcpv6Truncated = "dhcpv6_truncated", "DHCPv6 message shorter than its header.";
+        Dhcpv6Option = "dhcpv6_option", "DHCPv6 option that goes past what it is in, is too short for its type, or is there twice.";
+        Dhcpv6Identifier = "dhcpv6_identifier", "DHCPv6 message without an identifier or with one or an identity association its type must not have.";
     }
     refused {
         PortUnknown = "port_unknown", "Frame from a port the engine was not configured with.";
@@ -159,8 +164,16 @@ counters! {
         BeforeNetwork = "before_network", "Network-phase packet before authentication succeeded.";
         DataPunted = "data_punted", "IPv4 data that reached the control plane.";
         Ipv6NotOpen = "ipv6_not_open", "IPv6 packet before IPv6CP is Opened.";
-        Ipv6Ignored = "ipv6_ignored", "IPv6 packet nobody here answers: DHCPv6, MLD, other control or data.";
+        Ipv6Ignored = "ipv6_ignored", "IPv6 packet nobody here answers: MLD, other control or data.";
         SolicitationRate = "solicitation_rate", "Router or neighbour solicitation above the session's rate.";
+        Dhcpv6Relay = "dhcpv6_relay", "DHCPv6 of a relay agent; a subscriber is a client.";
+        Dhcpv6Type = "dhcpv6_type", "DHCPv6 message type that is unknown or that only a server sends.";
+        Dhcpv6TooMany = "dhcpv6_too_many", "DHCPv6 message with more than 8 identity associations, or more than 8 addresses and prefixes in them.";
+        Dhcpv6OtherServer = "dhcpv6_other_server", "DHCPv6 message to another server.";
+        Dhcpv6Source = "dhcpv6_source", "DHCPv6 message that is not from a link-local address.";
+        Dhcpv6Destination = "dhcpv6_destination", "DHCPv6 message to an address that is not ours, or to ours what goes to all servers.";
+        Dhcpv6Rate = "dhcpv6_rate", "DHCPv6 message above the session's rate.";
+        Dhcpv6NothingToConfirm = "dhcpv6_nothing_to_confirm", "DHCPv6 Confirm without an address.";
         PapOutstanding = "pap_outstanding", "PAP request with other credentials while one is being decided.";
         ChapStale = "chap_stale", "CHAP Response to another challenge than the latest.";
         AuthMismatch = "auth_mismatch", "PAP or CHAP packet while the other protocol was agreed on.";
@@ -205,6 +218,10 @@ counters! {
         IpcpOpened = "ipcp_opened", "IPCP reached Opened.";
         Ipv6cpOpened = "ipv6cp_opened", "IPv6CP reached Opened.";
         RouterSolicitations = "router_solicitations", "Router solicitations answered.";
+        Dhcpv6Advertises = "dhcpv6_advertises", "DHCPv6 Advertise sent.";
+        Dhcpv6Replies = "dhcpv6_replies", "DHCPv6 Reply sent.";
+        Dhcpv6Releases = "dhcpv6_releases", "DHCPv6 Release answered; the session keeps its prefixes.";
+        Dhcpv6Declines = "dhcpv6_declines", "DHCPv6 Decline answered; its address is not given again until IPv6CP opens anew.";
         RouterAdvertisements = "router_advertisements", "Router advertisements sent.";
         NeighbourAdvertisements = "neighbour_advertisements", "Neighbour advertisements of our link-local address sent.";
         EchoRequestsSent = "echo_requests_sent", "LCP Echo-Request sent.";

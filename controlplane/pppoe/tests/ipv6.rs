@@ -64,7 +64,7 @@ fn advertisement(packet: &[u8]) -> Advertisement {
         "ICMPv6 with hop limit 255"
     );
     assert_eq!((packet[40], packet[41]), (134, 0));
-    assert_eq!((packet[44], packet[45]), (64, 0), "hop limit, no M, no O");
+    assert_eq!((packet[44], packet[45]), (64, 0xc0), "hop limit, M and O");
     let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&packet[at..at + 16]).unwrap());
     let mut options = vec![];
     let mut rest = &packet[56..];
@@ -439,10 +439,10 @@ fn our_link_local_address_is_resolved_and_other_control_is_counted() {
     assert_eq!(answer[0][24..40], source.octets());
     assert!(world.feed(&ask(nd::link_local(77))).is_empty());
     assert_eq!(world.last_drop, Some(DropReason::Ipv6Ignored));
-    // Destination port 547, DHCPv6.
-    let mut dhcp = nd::router_solicitation(source);
-    dhcp[6] = 17;
-    assert!(world.feed(&client.ppp(protocol::IPV6, &dhcp)).is_empty());
+    // UDP to no port of ours.
+    let mut udp = nd::router_solicitation(source);
+    udp[6] = 17;
+    assert!(world.feed(&client.ppp(protocol::IPV6, &udp)).is_empty());
     assert_eq!(world.dropped(DropReason::Ipv6Ignored), 2);
 }
 

@@ -6,8 +6,10 @@
 
 pub mod chap;
 pub mod control;
+pub mod dhcpv6;
 pub mod frame;
 pub mod ipcp;
+pub mod ipv6;
 pub mod ipv6cp;
 pub mod lcp;
 pub mod nd;

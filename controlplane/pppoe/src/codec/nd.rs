@@ -3,14 +3,12 @@
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
-use bng_wire::checksum::Sum;
+use bng_wire::icmpv6::checksum;
+use bng_wire::ipv6::next_header::ICMPV6;
 
+use super::ipv6::Packet;
 use crate::DropReason;
 
-/// Bytes of an IPv6 header.
-const IPV6_LEN: usize = 40;
-/// Next Header of ICMPv6.
-const ICMPV6: u8 = 58;
 /// Hop limit that shows that no router has passed a packet on (RFC 4861 section 3.1).
 const HOP_LIMIT: u8 = 255;
 /// Source Link-Layer Address option (RFC 4861 section 4.6.1).
@@ -52,34 +50,29 @@ pub enum Received {
     Other,
 }
 
-fn address(bytes: &[u8; 16]) -> Ipv6Addr {
-    Ipv6Addr::from_octets(*bytes)
-}
-
 /// Parses the PPP information field of an IPv6 packet. Bytes past the payload length are padding.
 ///
 /// # Errors
 /// The [`DropReason`] of the first defect; those of RFC 4861 sections 6.1.1 and 7.1.1 for solicitations.
-pub fn parse(packet: &[u8]) -> Result<Received, DropReason> {
-    let (header, rest) = packet
-        .split_first_chunk::<IPV6_LEN>()
-        .ok_or(DropReason::Ipv6Truncated)?;
-    // ver/class/flow (4), payload length (2), next header, hop limit, source (16), destination (16)
-    let [v, _, _, _, l0, l1, next_header, hop_limit, addresses @ ..] = header;
-    if v >> 4 != 6 {
-        return Err(DropReason::Ipv6Version);
-    }
-    let body = rest
-        .get(..usize::from(u16::from_be_bytes([*l0, *l1])))
-        .ok_or(DropReason::Ipv6Length)?;
-    if *next_header != ICMPV6 {
+pub fn parse(payload: &[u8]) -> Result<Received, DropReason> {
+    read(&Packet::parse(payload)?)
+}
+
+/// As [`parse`], of a packet whose header is parsed.
+///
+/// # Errors
+/// As [`parse`].
+pub fn read(packet: &Packet<'_>) -> Result<Received, DropReason> {
+    let Packet {
+        source,
+        destination,
+        next_header,
+        hop_limit,
+        body,
+    } = *packet;
+    if next_header != ICMPV6 {
         return Ok(Received::Other);
     }
-    let (source, destination) = addresses.split_at(16);
-    let source = source.first_chunk().map_or(Ipv6Addr::UNSPECIFIED, address);
-    let destination = destination
-        .first_chunk()
-        .map_or(Ipv6Addr::UNSPECIFIED, address);
     if source.is_multicast() {
         return Err(DropReason::Ipv6Source);
     }
@@ -94,7 +87,7 @@ pub fn parse(packet: &[u8]) -> Result<Received, DropReason> {
         kind::NEIGHBOUR_SOLICITATION => 20,
         _ => return Ok(Received::Other),
     };
-    if hop_limit != &HOP_LIMIT {
+    if hop_limit != HOP_LIMIT {
         return Err(DropReason::NdHopLimit);
     }
     if code != 0 {
@@ -104,10 +97,10 @@ pub fn parse(packet: &[u8]) -> Result<Received, DropReason> {
         .split_at_checked(fixed)
         .ok_or(DropReason::Icmpv6Truncated)?;
     check_options(options, source)?;
-    match fixed.get(4..).and_then(<[u8]>::first_chunk) {
+    match fixed.get(4..).and_then(<[u8]>::first_chunk::<16>) {
         Some(target) => Ok(Received::NeighbourSolicitation {
             source,
-            target: address(target),
+            target: Ipv6Addr::from_octets(*target),
         }),
         None => Ok(Received::RouterSolicitation { source }),
     }
@@ -132,34 +125,20 @@ fn check_options(mut options: &[u8], source: Ipv6Addr) -> Result<(), DropReason>
     }
 }
 
-fn checksum(source: Ipv6Addr, destination: Ipv6Addr, body: &[u8]) -> u16 {
-    // Cannot saturate: the length field has 16 bits.
-    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    Sum::new()
-        .bytes(&source.octets())
-        .bytes(&destination.octets())
-        .dword(length)
-        .word(ICMPV6.into())
-        .bytes(body)
-        .finish()
-}
-
 /// Puts IPv6 header and checksum around an ICMPv6 message.
 fn wrap(source: Ipv6Addr, destination: Ipv6Addr, mut body: Vec<u8>) -> Vec<u8> {
     let sum = checksum(source, destination, &body).to_be_bytes();
     if let Some(field) = body.get_mut(2..4) {
         field.copy_from_slice(&sum);
     }
-    // Cannot saturate: advertisements have at most 112 bytes.
-    let length = u16::try_from(body.len()).unwrap_or(u16::MAX);
-    let mut packet = Vec::with_capacity(IPV6_LEN + body.len());
-    packet.extend_from_slice(&[0x60, 0, 0, 0]);
-    packet.extend_from_slice(&length.to_be_bytes());
-    packet.extend_from_slice(&[ICMPV6, HOP_LIMIT]);
-    packet.extend_from_slice(&source.octets());
-    packet.extend_from_slice(&destination.octets());
-    packet.append(&mut body);
-    packet
+    let packet = Packet {
+        source,
+        destination,
+        next_header: ICMPV6,
+        hop_limit: HOP_LIMIT,
+        body: &body,
+    };
+    packet.write()
 }
 
 /// A router advertisement (RFC 4861 section 4.2) for a point-to-point link with one subscriber.
@@ -183,6 +162,8 @@ fn wrap(source: Ipv6Addr, destination: Ipv6Addr, mut body: Vec<u8>) -> Vec<u8> {
 pub struct RouterAdvertisement {
     /// Hop limit hosts are to send with.
     pub hop_limit: u8,
+    /// Whether DHCPv6 gives addresses and everything else (flags M and O).
+    pub has_dhcpv6: bool,
     /// How long we are a default router, in seconds; 0 for no longer.
     pub router_lifetime: u16,
     /// The /64 to make addresses in (flag A). It is not marked on-link (no flag L): on a point-to-point link everything goes
@@ -203,8 +184,14 @@ impl RouterAdvertisement {
         const PREFIX_INFORMATION: [u8; 4] = [3, 4, 64, 0x40];
         const MTU: [u8; 4] = [5, 1, 0, 0];
         const RECURSIVE_DNS_SERVER: u8 = 25;
+        const MANAGED_AND_OTHER: u8 = 0xc0;
+        let flags = if self.has_dhcpv6 {
+            MANAGED_AND_OTHER
+        } else {
+            0
+        };
         let mut body = Vec::with_capacity(112);
-        body.extend_from_slice(&[kind::ROUTER_ADVERTISEMENT, 0, 0, 0, self.hop_limit, 0]);
+        body.extend_from_slice(&[kind::ROUTER_ADVERTISEMENT, 0, 0, 0, self.hop_limit, flags]);
         body.extend_from_slice(&self.router_lifetime.to_be_bytes());
         body.extend_from_slice(&[0; 8]);
         let (valid, preferred) = self.prefix_lifetimes;

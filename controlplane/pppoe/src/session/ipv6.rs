@@ -1,4 +1,5 @@
-//! The gateway as the IPv6 router of a session: router advertisements, and answers to solicitations (RFC 4861).
+//! The gateway as the IPv6 router of a session: router advertisements, and answers to solicitations (RFC 4861). Addresses and
+//! prefixes by DHCPv6 are in [`super::dhcpv6`].
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -7,6 +8,8 @@ use bng_wire::pppoe::protocol;
 
 use super::Session;
 use crate::DropReason;
+use crate::codec::dhcpv6;
+use crate::codec::ipv6::Packet;
 use crate::codec::nd::{self, Received, RouterAdvertisement};
 use crate::config::Rate;
 use crate::context::Context;
@@ -23,7 +26,7 @@ const CUR_HOP_LIMIT: u8 = 64;
 /// Three times the longest advertisement interval (RFC 4861 section 6.2.1), seconds.
 const ROUTER_LIFETIME_S: u16 = 1_800;
 /// A day and four hours: a prefix is the session's own, and every advertisement renews it. Valid and preferred, seconds.
-const PREFIX_LIFETIMES_S: (u32, u32) = (86_400, 14_400);
+pub(super) const PREFIX_LIFETIMES_S: (u32, u32) = (86_400, 14_400);
 /// MaxRtrAdvInterval and MinRtrAdvInterval (RFC 4861 section 6.2.1), milliseconds.
 const INTERVAL_MS: (u64, u64) = (600_000, 200_000);
 /// MAX_INITIAL_RTR_ADVERTISEMENTS and MAX_INITIAL_RTR_ADVERT_INTERVAL (RFC 4861 section 10).
@@ -34,6 +37,7 @@ impl Session {
     /// IPv6CP has opened.
     pub(super) fn start_advertising(&mut self, cx: &mut Context<'_>) {
         self.advertisements = 0;
+        self.address_declined = false;
         self.advertise_unasked(cx);
     }
 
@@ -73,6 +77,7 @@ impl Session {
         };
         let advertisement = RouterAdvertisement {
             hop_limit: CUR_HOP_LIMIT,
+            has_dhcpv6: true,
             router_lifetime,
             prefix: ipv6.prefix,
             prefix_lifetimes: match router_lifetime {
@@ -87,7 +92,7 @@ impl Session {
         cx.counters.count(Outcome::RouterAdvertisements);
     }
 
-    fn link_local(&self) -> Ipv6Addr {
+    pub(super) fn link_local(&self) -> Ipv6Addr {
         nd::link_local(self.ipv6cp.options.ids().ours)
     }
 
@@ -97,11 +102,12 @@ impl Session {
         payload: &[u8],
         cx: &mut Context<'_>,
     ) -> Result<(), DropReason> {
-        let received = nd::parse(payload)?;
-        if !self.open.ipv6 {
-            return Err(DropReason::Ipv6NotOpen);
+        let packet = Packet::parse(payload)?;
+        if let Some(message) = dhcpv6::to_server(&packet)? {
+            return self.receive_dhcpv6(&packet, message, cx);
         }
-        self.ipv6cp.peer_is_opened();
+        let received = nd::read(&packet)?;
+        self.ipv6_heard()?;
         match received {
             Received::RouterSolicitation { source } => {
                 self.take_solicitation(cx)?;
@@ -118,6 +124,15 @@ impl Session {
             }
             _ => Err(DropReason::Ipv6Ignored),
         }
+    }
+
+    /// The peer sends IPv6, which counts while IPv6CP is Opened.
+    pub(super) fn ipv6_heard(&mut self) -> Result<(), DropReason> {
+        if !self.open.ipv6 {
+            return Err(DropReason::Ipv6NotOpen);
+        }
+        self.ipv6cp.peer_is_opened();
+        Ok(())
     }
 
     fn take_solicitation(&mut self, cx: &Context<'_>) -> Result<(), DropReason> {

@@ -1,6 +1,7 @@
 //! One session: the link's phases from PADS to PADT (RFC 1661 section 3.2).
 
 mod authenticate;
+mod dhcpv6;
 mod ipv6;
 mod network;
 mod receive;
@@ -27,6 +28,7 @@ use crate::limits::TokenBucket;
 use crate::negotiation::{Negotiation, Step};
 use crate::timers::Timer;
 
+use dhcpv6::DHCPV6_RATE;
 use ipv6::SOLICITATION_RATE;
 use network::{Ncp, Open};
 
@@ -108,6 +110,9 @@ pub(crate) struct Session {
     // Unsolicited router advertisements since IPv6CP opened, and the rate of solicitations.
     advertisements: u8,
     solicitations: TokenBucket,
+    // The rate of DHCPv6, and whether the address it gives was declined.
+    dhcpv6: TokenBucket,
+    address_declined: bool,
 }
 
 impl Session {
@@ -149,6 +154,8 @@ impl Session {
             last_traffic: cx.now,
             advertisements: 0,
             solicitations: TokenBucket::full(SOLICITATION_RATE, cx.now),
+            dhcpv6: TokenBucket::full(DHCPV6_RATE, cx.now),
+            address_declined: false,
         }
     }
 
@@ -227,6 +234,8 @@ impl Session {
             last_traffic: cx.now,
             advertisements: 0,
             solicitations: TokenBucket::full(SOLICITATION_RATE, cx.now),
+            dhcpv6: TokenBucket::full(DHCPV6_RATE, cx.now),
+            address_declined: false,
         };
         session.resume_challenges(cx);
         if open.ipv6 {

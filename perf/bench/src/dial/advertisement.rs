@@ -89,6 +89,7 @@ mod tests {
     fn advertisement() -> Vec<u8> {
         RouterAdvertisement {
             hop_limit: 64,
+            has_dhcpv6: true,
             router_lifetime: 1_800,
             prefix: "2001:db8:5::".parse().unwrap(),
             prefix_lifetimes: (100, 50),

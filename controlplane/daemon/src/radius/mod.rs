@@ -18,7 +18,8 @@ mod sockets;
 pub(crate) mod spool;
 pub mod view;
 
-use std::net::UdpSocket;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -205,6 +206,24 @@ pub fn start(config: &Config, handle: &DriverHandle) -> anyhow::Result<Radius> {
     })
 }
 
+/// Binds to an address the machine may not have yet: that of a core port comes with its twin, which `bng-dataplane` makes.
+fn bind_early(address: SocketAddr) -> io::Result<UdpSocket> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    if address.is_ipv4() {
+        sockopt::set_ip_freebind(&socket, true)?;
+    } else {
+        sockopt::set_ipv6_freebind(&socket, true)?;
+    }
+    bind(&socket, &address)?;
+    Ok(socket.into())
+}
+
 fn start_listener(
     dynamic: &bng_config::DynamicAuthorization,
     nas: Nas,
@@ -213,7 +232,7 @@ fn start_listener(
 ) -> anyhow::Result<()> {
     let address = dynamic.listen;
     let key = "radius.dynamic_authorization.listen";
-    let socket = UdpSocket::bind(address)
+    let socket = bind_early(address)
         .with_context(|| format!("{key} {address}: another process may be using it"))?;
     socket.set_nonblocking(true)?;
     let clients = dynamic.clients.iter();
@@ -342,5 +361,21 @@ impl Courier {
 
     fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_listener_does_not_wait_for_its_address() {
+        for address in ["192.0.2.1:0", "[2001:db8::1]:0"] {
+            let address: SocketAddr = address.parse().unwrap();
+            UdpSocket::bind(address).unwrap_err();
+            let socket = bind_early(address).unwrap();
+            assert_eq!(socket.local_addr().unwrap().ip(), address.ip());
+        }
     }
 }

@@ -157,7 +157,7 @@ counters! {
         CookieExpired = "cookie_expired", "PADR whose AC-Cookie is too old.";
         SessionUnknown = "session_unknown", "Session frame or PADT for a session id not in use.";
         SessionMismatch = "session_mismatch", "Session frame or PADT whose VLANs or MAC are not the session's.";
-        PppOversize = "ppp_oversize", "PPP packet longer than the link's largest MRU.";
+        PppOversize = "ppp_oversize", "PPP packet longer than the link's largest MRU, or a ping whose reply would exceed the peer's.";
         SessionEnding = "session_ending", "Frame for a session that is being terminated.";
         StaleReply = "stale_reply", "Configure-Ack, -Nak or -Reject that answers no outstanding request.";
         BeforeOpened = "before_opened", "PPP packet that counts only once LCP is Opened.";
@@ -165,7 +165,7 @@ counters! {
         DataPunted = "data_punted", "IPv4 data that reached the control plane.";
         Ipv6NotOpen = "ipv6_not_open", "IPv6 packet before IPv6CP is Opened.";
         Ipv6Ignored = "ipv6_ignored", "IPv6 packet nobody here answers: MLD, other control or data.";
-        SolicitationRate = "solicitation_rate", "Router or neighbour solicitation above the session's rate.";
+        SolicitationRate = "solicitation_rate", "Router or neighbour solicitation, or ping of our link-local address, above the session's rate.";
         Dhcpv6Relay = "dhcpv6_relay", "DHCPv6 of a relay agent; a subscriber is a client.";
         Dhcpv6Type = "dhcpv6_type", "DHCPv6 message type that is unknown or that only a server sends.";
         Dhcpv6TooMany = "dhcpv6_too_many", "DHCPv6 message with more than 8 identity associations, or more than 8 addresses and prefixes in them.";
@@ -224,6 +224,7 @@ counters! {
         Dhcpv6Declines = "dhcpv6_declines", "DHCPv6 Decline answered; its address is not given again until IPv6CP opens anew.";
         RouterAdvertisements = "router_advertisements", "Router advertisements sent.";
         NeighbourAdvertisements = "neighbour_advertisements", "Neighbour advertisements of our link-local address sent.";
+        EchoReplies6 = "icmpv6_echo_replies", "Pings of our link-local address answered.";
         EchoRequestsSent = "echo_requests_sent", "LCP Echo-Request sent.";
         StaleProbes = "stale_probes", "LCP Echo-Request sent because the client of a session wants another one at its limit.";
         EchoRepliesReceived = "echo_replies_received", "LCP Echo-Reply received.";

@@ -447,6 +447,41 @@ fn our_link_local_address_is_resolved_and_other_control_is_counted() {
 }
 
 #[test]
+fn pings_of_our_link_local_address_are_answered_within_a_rate_and_the_peers_mru() {
+    let mut world = world();
+    let mut client = Client {
+        mru: 1_280,
+        ..client()
+    };
+    client.dial(&mut world);
+    let (source, own) = (nd::link_local(PEER), nd::link_local(ours(&world)));
+    let ping = |to, rest: &[u8]| client.ppp(protocol::IPV6, &nd::echo_request(source, to, rest));
+    let answer = ipv6_of(&world.feed(&ping(own, b"\0\x01\0\x02data")));
+    assert_eq!(nd::parse(&answer[0]), Ok(nd::Received::Other), "checksum");
+    assert_eq!(answer[0][8..24], own.octets());
+    assert_eq!(answer[0][24..40], source.octets());
+    assert_eq!(answer[0][40..42], [129, 0]);
+    assert_eq!(answer[0][44..], *b"\0\x01\0\x02data");
+
+    let silent = [
+        (ping(nd::link_local(77), &[0; 4]), DropReason::Ipv6Ignored),
+        (ping(nd::ALL_NODES, &[0; 4]), DropReason::Ipv6Ignored),
+        (ping(own, &[0; 3]), DropReason::Icmpv6Truncated),
+        (ping(own, &[0; 1_237]), DropReason::PppOversize),
+    ];
+    for (frame, reason) in silent {
+        assert!(world.feed(&frame).is_empty());
+        assert_eq!(world.last_drop, Some(reason));
+    }
+    let longest = ipv6_of(&world.feed(&ping(own, &[0; 1_236])));
+    assert_eq!(longest[0].len(), 1_280);
+    let answered = (0..20).filter(|_| !world.feed(&ping(own, &[0; 4])).is_empty());
+    assert_eq!(answered.count(), 3, "what is left of the burst");
+    assert_eq!(world.last_drop, Some(DropReason::SolicitationRate));
+    assert_eq!(world.count(Outcome::EchoReplies6), 5);
+}
+
+#[test]
 fn advertisements_are_repeated_three_times_soon_and_then_now_and_again() {
     let (mut world, mut client) = dual_stack_up();
     let mut at = vec![];

@@ -1,4 +1,4 @@
-//! Neighbour discovery as far as a session needs it: solicitations in, advertisements out (RFC 4861, RFC 8106).
+//! ICMPv6 as far as a session needs it: solicitations in, advertisements out (RFC 4861, RFC 8106); pings (RFC 4443).
 
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -16,6 +16,8 @@ const SOURCE_LINK_LAYER_ADDRESS: u8 = 1;
 
 /// ICMPv6 types.
 mod kind {
+    pub(super) const ECHO_REQUEST: u8 = 128;
+    pub(super) const ECHO_REPLY: u8 = 129;
     pub(super) const ROUTER_SOLICITATION: u8 = 133;
     pub(super) const ROUTER_ADVERTISEMENT: u8 = 134;
     pub(super) const NEIGHBOUR_SOLICITATION: u8 = 135;
@@ -46,6 +48,8 @@ pub enum Received {
         /// The address asked for.
         target: Ipv6Addr,
     },
+    /// Echo request.
+    EchoRequest,
     /// Anything else.
     Other,
 }
@@ -83,6 +87,9 @@ pub fn read(packet: &Packet<'_>) -> Result<Received, DropReason> {
         return Err(DropReason::Icmpv6Checksum);
     }
     let fixed = match kind {
+        // Identifier (2), sequence number (2), data (RFC 4443 section 4.1).
+        kind::ECHO_REQUEST if message.len() < 4 => return Err(DropReason::Icmpv6Truncated),
+        kind::ECHO_REQUEST => return Ok(Received::EchoRequest),
         kind::ROUTER_SOLICITATION => 4,
         kind::NEIGHBOUR_SOLICITATION => 20,
         _ => return Ok(Received::Other),
@@ -230,6 +237,24 @@ pub fn neighbour_advertisement(target: Ipv6Addr, destination: Ipv6Addr) -> Vec<u
     body.extend_from_slice(&[kind::NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0]);
     body.extend_from_slice(&target.octets());
     wrap(target, destination, body)
+}
+
+/// Builds the reply to an echo request (RFC 4443 section 4.2), whose identifier, sequence number and data it returns.
+#[must_use]
+pub fn echo_reply(request: &Packet<'_>) -> Vec<u8> {
+    let mut body = request.body.to_vec();
+    if let Some(start) = body.first_chunk_mut() {
+        *start = [kind::ECHO_REPLY, 0, 0, 0];
+    }
+    wrap(request.destination, request.source, body)
+}
+
+/// Builds an echo request, as a client sends it; `rest` is identifier, sequence number and data.
+#[must_use]
+pub fn echo_request(source: Ipv6Addr, destination: Ipv6Addr, rest: &[u8]) -> Vec<u8> {
+    let mut body = [kind::ECHO_REQUEST, 0, 0, 0].to_vec();
+    body.extend_from_slice(rest);
+    wrap(source, destination, body)
 }
 
 /// Builds a router solicitation, as a client sends it.

@@ -1,4 +1,4 @@
-//! The gateway as the IPv6 router of a session: router advertisements, and answers to solicitations (RFC 4861). Addresses and
+//! The gateway as the IPv6 router of a session: router advertisements, answers to solicitations (RFC 4861) and pings. Addresses and
 //! prefixes by DHCPv6 are in [`super::dhcpv6`].
 
 use core::net::Ipv6Addr;
@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::counters::Outcome;
 use crate::timers::Timer;
 
-/// Solicitations of one session that are answered.
+/// Solicitations and pings of one session that are answered.
 pub(super) const SOLICITATION_RATE: Rate = Rate {
     per_second: 1,
     burst: 5,
@@ -120,6 +120,18 @@ impl Session {
                 let packet = nd::neighbour_advertisement(target, answer_to(source));
                 self.lower.send(protocol::IPV6, &packet, cx);
                 cx.counters.count(Outcome::NeighbourAdvertisements);
+                Ok(())
+            }
+            Received::EchoRequest
+                if packet.destination == self.link_local() && !packet.source.is_unspecified() =>
+            {
+                let reply = nd::echo_reply(&packet);
+                if reply.len() > usize::from(self.lower.peer_mru) {
+                    return Err(DropReason::PppOversize);
+                }
+                self.take_solicitation(cx)?;
+                self.lower.send(protocol::IPV6, &reply, cx);
+                cx.counters.count(Outcome::EchoReplies6);
                 Ok(())
             }
             _ => Err(DropReason::Ipv6Ignored),

@@ -14,10 +14,13 @@ use std::time::Duration;
 
 use bng_pppoe::codec::frame::{self, Body};
 use bng_pppoe::codec::tags::kind;
-use bng_pppoe::codec::{ControlPacket, Options, chap, nd};
+use bng_pppoe::codec::{ControlPacket, Options, chap, dhcpv6, nd};
 use bng_pppoe::{AuthProtocol, Config, Event};
 use bng_wire::pppoe::{code, protocol};
 use peer::{Client, World, config, dual_stack};
+
+/// As [`protocol::IPV6`], where `protocol` is a number.
+const IPV6: u16 = protocol::IPV6;
 
 const CASES: &str = include_str!("cases.txt");
 
@@ -106,6 +109,11 @@ fn in_words(bytes: &[u8]) -> (String, String) {
         Body::Session {
             protocol, payload, ..
         } => {
+            // Next header UDP, to the port of DHCPv6 clients.
+            if protocol == IPV6 && payload[6] == 17 {
+                assert_eq!(payload[42..44], dhcpv6::CLIENT_PORT.to_be_bytes());
+                return ("dhcpv6".to_owned(), hex(&payload[48..]));
+            }
             let known = PROTOCOLS.iter().find(|(_, number)| *number == protocol);
             match known {
                 Some((name, _)) => ((*name).to_owned(), hex(payload)),
@@ -293,9 +301,27 @@ impl Play {
                 let challenge = bytes(&self.names["challenge"]);
                 client.chap_with(id, &chap::md5_response(id, &bytes(rest), &challenge))
             }
+            "dhcpv6" => {
+                let source = nd::link_local(client.interface_id.unwrap());
+                let ports = (dhcpv6::CLIENT_PORT, dhcpv6::SERVER_PORT);
+                let all = dhcpv6::ALL_SERVERS;
+                let packet = dhcpv6::datagram(source, all, ports, &bytes(rest));
+                client.ppp(protocol::IPV6, &packet)
+            }
             "rs" => {
                 let source = nd::link_local(client.interface_id.unwrap());
                 client.ppp(protocol::IPV6, &nd::router_solicitation(source))
+            }
+            "ping" => {
+                let source = nd::link_local(client.interface_id.unwrap());
+                let ids = self
+                    .world
+                    .ac
+                    .session(self.world.session())
+                    .unwrap()
+                    .interface_ids;
+                let own = nd::link_local(ids.unwrap().ours);
+                client.ppp(protocol::IPV6, &nd::echo_request(source, own, &bytes(rest)))
             }
             "raw" => bytes(rest),
             other => panic!("no frame {other}"),

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bng_pppoe::codec::frame::{self, Body};
-use bng_pppoe::codec::{ControlPacket, chap, lcp, nd, tags::kind};
+use bng_pppoe::codec::{ControlPacket, chap, dhcpv6, lcp, nd, tags::kind};
 use bng_pppoe::{
     AccessConcentrator, AuthProtocol, AuthVerdict, Event, NetworkDownReason, Phase, PortId,
     RejectCause, SessionRef, TerminateCause, Time, Transmit,
 };
 use bng_wire::pppoe::{code, protocol};
-use bng_wire::{VlanStack, ethernet};
+use bng_wire::{MacAddr, VlanStack, ethernet};
 
 use super::{Client, config, dual_stack, tag};
 
@@ -156,6 +156,13 @@ impl Storm {
             10 if is_ipv6 => {
                 let source = nd::link_local(script.byte().into());
                 client.ppp(protocol::IPV6, &nd::router_solicitation(source))
+            }
+            11 if is_ipv6 => {
+                let message = dhcpv6_message(script, client.ac_mac);
+                let source = nd::link_local(client.interface_id.unwrap_or(0));
+                let ports = (dhcpv6::CLIENT_PORT, dhcpv6::SERVER_PORT);
+                let packet = dhcpv6::datagram(source, dhcpv6::ALL_SERVERS, ports, &message);
+                client.ppp(protocol::IPV6, &packet)
             }
             10 => {
                 let (proto, len) = (script.word() & 0xfeff, script.byte());
@@ -462,6 +469,26 @@ impl Storm {
         assert_eq!(self.ac.poll_timeout(), None);
         self.lives.values().filter(|life| life.was_up).count()
     }
+}
+
+/// A DHCPv6 message with the identifiers its type wants, and options of any code, length and content behind them.
+fn dhcpv6_message(script: &mut Script<'_>, server: MacAddr) -> Vec<u8> {
+    let kind = script.byte() % 14;
+    let mut message = vec![kind, 1, 2, 3, 0, 1, 0, 3, 0, 3, 1];
+    if matches!(kind, 3 | 5 | 8 | 9) {
+        message.extend_from_slice(&[0, 2, 0, 10, 0, 3, 0, 1]);
+        message.extend_from_slice(&server.0);
+    }
+    for _ in 0..script.byte() % 10 {
+        let (code, lie) = (script.byte() % 32, script.byte());
+        let len = script.byte() % 64;
+        let data = script.bytes(len.into());
+        // One length in sixteen is not the data's.
+        let length = data.len() as u8 ^ if lie % 16 == 0 { lie } else { 0 };
+        message.extend_from_slice(&[0, code, 0, length]);
+        message.extend_from_slice(data);
+    }
+    message
 }
 
 /// A script that dials client `who` up to the network phase, as seed and as prefix; clients with odd numbers ask for CHAP.

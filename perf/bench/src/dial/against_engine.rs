@@ -332,6 +332,17 @@ impl World {
             world.run.stage() == Stage::Done
         });
     }
+
+    /// The subscribers are gone: what the engine still has of them ends by its own timers.
+    fn settle(&mut self) {
+        self.weather.lose = 1;
+        let limit = self.engine_time() + Duration::from_secs(600);
+        while let Some(next) = self.engine.poll_timeout().filter(|next| *next < limit) {
+            self.now = Duration::from_millis(next.as_millis()).max(self.now);
+            self.engine.handle_timeout(next);
+            self.exchange();
+        }
+    }
 }
 
 /// Whether the subscriber knows the password.
@@ -467,6 +478,43 @@ fn a_wrong_password_is_a_failure_with_that_cause() {
         world.run.sums.failures,
         BTreeMap::from([(EndCause::PapRefused, 3)])
     );
+}
+
+#[test]
+fn whatever_the_wire_loses_a_session_comes_up_or_fails_with_a_cause_and_nothing_is_left_of_it() {
+    let mut failed = 0;
+    for auth in [Auth::Pap, Auth::Chap] {
+        // One frame in so many: from none to a half of them.
+        for lose in [0, 20, 10, 5, 3, 2] {
+            for seed in 1..=4 {
+                let case = format!("{auth:?}, one in {lose} lost, seed {seed}");
+                let weather = Weather {
+                    lose,
+                    repeat: 5,
+                    delay: 4,
+                    data_too: false,
+                };
+                let settings = ClientSettings {
+                    auth,
+                    ..ClientSettings::default()
+                };
+                let mut world = World::with(plan(20), settings, seed, weather);
+                world.finish();
+                let sums = &world.run.sums;
+                let failures: u64 = sums.failures.values().sum();
+                assert_eq!(u64::from(sums.came_up) + failures, 20, "{case}");
+                // Ten requests may go by without an answer where a third of all frames is lost.
+                let may_fail = matches!(lose, 2 | 3);
+                assert!(failures == 0 || may_fail, "{case}: {:?}", sums.failures);
+                failed += failures;
+
+                world.settle();
+                assert_eq!(world.engine.sessions().count(), 0, "{case}");
+                assert_eq!(world.engine.awaiting_release(), 0, "{case}");
+            }
+        }
+    }
+    assert!(failed < 80, "{failed}");
 }
 
 #[test]

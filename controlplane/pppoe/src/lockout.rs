@@ -2,13 +2,15 @@
 //! that dials without a pause costs neither session ids nor questions to AAA.
 //!
 //! Counted are sessions that ended before their network was up for a cause that is the client's, per access line and per
-//! Agent-Circuit-Id. A session that comes up wipes the slate.
+//! Agent-Circuit-Id. A session that comes up wipes the slate. Failures of one MAC address in a row are one of its circuit, so that
+//! a single CPE with a wrong password keeps out itself and not those it shares a circuit with.
 
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::Hasher;
 
+use bng_wire::MacAddr;
 use siphasher::sip::SipHasher24;
 
 use crate::config::Lockout;
@@ -43,6 +45,8 @@ pub struct LockedOut {
 #[derive(Clone, Debug)]
 struct Entry {
     client: LockoutKey,
+    /// Who failed last.
+    mac: MacAddr,
     failures: u8,
     last: Time,
     until: Time,
@@ -82,13 +86,13 @@ impl LockoutKey {
 }
 
 /// Whether a session that ended so before its network was up is a failure of its client. What lies with us, with AAA or with the
-/// operator is none; neither is a set-up time that ran out, as AAA may have used it up.
+/// operator is none; neither is a set-up time that ran out, as AAA may have used it up, nor a refusal
+/// of a peer with the right credentials: an address in use, terms that cannot be met, a session of its own that is dead.
 const fn is_failure(cause: TerminateCause) -> bool {
     use TerminateCause as T;
     matches!(
         cause,
         T::WrongCredentials
-            | T::AaaRefused
             | T::AuthRefused
             | T::AuthTimeout
             | T::LcpTimeout
@@ -142,11 +146,11 @@ impl Failures {
             self.sets = vec![[const { None }; WAYS]; PLACES / WAYS];
         }
         for client in LockoutKey::all(line, circuit_id) {
-            self.fail(now, rules, client);
+            self.fail(now, rules, client, line.mac);
         }
     }
 
-    fn fail(&mut self, now: Time, rules: Lockout, client: LockoutKey) {
+    fn fail(&mut self, now: Time, rules: Lockout, client: LockoutKey, mac: MacAddr) {
         // The client's own place, else one that is free, else the one whose last failure is longest ago.
         let order = |place: &&mut Option<Entry>| {
             let entry = place.as_ref();
@@ -159,8 +163,15 @@ impl Failures {
         };
         let before = place
             .take()
-            .filter(|entry| entry.client == client && !entry.is_forgotten(now, rules))
-            .map_or(0, |entry| entry.failures);
+            .filter(|entry| entry.client == client && !entry.is_forgotten(now, rules));
+        if let Some(entry) = &before
+            && matches!(client, LockoutKey::Circuit(..))
+            && entry.mac == mac
+        {
+            *place = before.map(|entry| Entry { last: now, ..entry });
+            return;
+        }
+        let before = before.map_or(0, |entry| entry.failures);
         let failures = before.saturating_add(1);
         let until = match failures.checked_sub(rules.failures) {
             None => now,
@@ -171,6 +182,7 @@ impl Failures {
         };
         *place = Some(Entry {
             client,
+            mac,
             failures,
             last: now,
             until,
@@ -231,7 +243,6 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bng_wire::MacAddr;
     use core::time::Duration;
 
     const RULES: Lockout = Lockout {
@@ -270,6 +281,7 @@ mod tests {
         for cause in [
             TerminateCause::PoolEmpty,
             TerminateCause::AaaUnavailable,
+            TerminateCause::AaaRefused,
             TerminateCause::Displaced,
             TerminateCause::PortDown,
             TerminateCause::Operator,

@@ -186,8 +186,24 @@ fn a_circuit_is_kept_out_whatever_mac_address_it_tries() {
 }
 
 #[test]
+fn one_client_with_a_wrong_password_does_not_keep_out_its_circuit() {
+    let mut world = world();
+    for _ in 0..5 {
+        dial_on(&mut world, &mut guesser(1), b"olt-1/7");
+    }
+    let locked: Vec<_> = world.ac.locked_out(world.now).map(|it| it.client).collect();
+    assert_eq!(locked, [LockoutKey::Line(line(&guesser(1)))]);
+    assert!(dial_on(&mut world, &mut Client::new(2), b"olt-1/7"));
+    assert_eq!(world.event_names().last(), Some(&"up"));
+}
+
+#[test]
 fn what_lies_with_us_is_no_failure_of_the_client() {
-    for cause in [RejectCause::PoolEmpty, RejectCause::AaaUnavailable] {
+    for cause in [
+        RejectCause::PoolEmpty,
+        RejectCause::AaaUnavailable,
+        RejectCause::Policy,
+    ] {
         let mut world = world();
         world.aaa = Aaa::Always(reject(cause));
         for _ in 0..9 {

@@ -89,7 +89,7 @@ impl Driver {
                 (it.address, it.first_port, last)
             }),
             gateway6: None,
-            session_time: Duration::from_millis(clock.unix_ms.saturating_sub(live.started_unix_ms)),
+            session_time: session_time(live, clock),
             totals: Totals {
                 up_octets: stats.up_bytes,
                 up_packets: stats.up_packets,
@@ -98,6 +98,16 @@ impl Driver {
             },
             event_unix_s: clock.unix_ms / 1_000,
         }
+    }
+}
+
+/// How long a session has been served: since its network phase was reached for the first time, when the start was told.
+fn session_time(live: &Live, clock: Clock) -> Duration {
+    match (&live.record, live.opened_unix_ms) {
+        (Some(record), _) => clock.time().since(record.up_since),
+        (None, 0) => Duration::ZERO,
+        // Of an earlier run, and over.
+        (None, opened) => Duration::from_millis(clock.unix_ms.saturating_sub(opened)),
     }
 }
 
@@ -136,6 +146,19 @@ mod tests {
         let all: Vec<_> = (0..1_000).map(|seed| jittered_ms(interval, seed)).collect();
         assert!(all.iter().all(|ms| (540_000..=660_000).contains(ms)));
         assert!(all.iter().any(|ms| *ms < 545_000) && all.iter().any(|ms| *ms > 655_000));
+    }
+
+    #[test]
+    fn session_time_counts_from_the_network_phase() {
+        let clock = Clock {
+            monotonic_ms: 5_000,
+            unix_ms: 1_000_000,
+        };
+        let mut live = crate::sessions::tests::live(0, 1, 0);
+        live.started_unix_ms = 900_000;
+        assert_eq!(session_time(&live, clock), Duration::ZERO);
+        live.opened_unix_ms = 990_000;
+        assert_eq!(session_time(&live, clock), Duration::from_secs(10));
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub struct Live {
     pub record: Option<Box<SessionRecord>>,
     /// Unix time of its start, milliseconds.
     pub started_unix_ms: u64,
-    /// Unix time of the latest `SessionUp`, milliseconds; 0 before.
+    /// Unix time of the first `SessionUp`, milliseconds; 0 before.
     pub opened_unix_ms: u64,
     /// Whether an earlier run of the control plane set it up.
     pub adopted: bool,

@@ -208,7 +208,8 @@ pub struct Grant {
     pub dns: [Option<Ipv4Addr>; 2],
     /// IPv6, when the subscriber is to have it; not negotiated over a link whose MRU is below 1280 either way.
     pub ipv6: Option<Ipv6Grant>,
-    /// Longest life of the session from now on.
+    /// Longest life of the session from now on. The grant that follows a renegotiation can bring the end nearer, not put it
+    /// off: [`set_timeouts`](crate::AccessConcentrator::set_timeouts) does that.
     pub session_timeout: Option<Duration>,
     /// Longest time without traffic (see [`AccessConcentrator::note_traffic`](crate::AccessConcentrator::note_traffic)).
     pub idle_timeout: Option<Duration>,
@@ -296,7 +297,7 @@ pub struct SessionRecord {
     pub interface_ids: Option<InterfaceIds>,
     /// When the PADS was sent.
     pub started: Time,
-    /// When the network phase was reached.
+    /// When the network phase was reached for the first time.
     pub up_since: Time,
     /// When the session time is used up.
     pub session_deadline: Option<Time>,

@@ -281,3 +281,61 @@ fn session_and_idle_time_end_the_session() {
     world.pass(60_000);
     assert_eq!(world.down_cause(), Some(TerminateCause::IdleTimeout));
 }
+
+/// Has LCP negotiated again from the client's side, and all that follows.
+fn renegotiate(world: &mut World, client: &mut Client) {
+    client.lcp_acked = (false, false);
+    client.ipcp_acked = (false, false);
+    client.magic = client.magic.wrapping_add(1);
+    let request = client.lcp_request();
+    client.converse(world, vec![request]);
+}
+
+#[test]
+fn a_peer_that_renegotiates_gets_no_more_session_time() {
+    let mut world = World::new(config());
+    world.grant.session_timeout = Some(Duration::from_secs(600));
+    let mut client = Client::new(1);
+    client.dial(&mut world);
+    let session = world.session();
+    let first = world.ac.record(session).unwrap();
+    world.pass(20_000);
+    renegotiate(&mut world, &mut client);
+    let again = world.ac.record(session).unwrap();
+    assert_eq!(again.session_deadline, first.session_deadline);
+    assert_eq!(again.up_since, first.up_since);
+    assert_eq!(
+        again.grant.session_timeout,
+        Some(again.session_deadline.unwrap().since(first.up_since)),
+        "an earlier process's session is adopted with the same end"
+    );
+
+    // A server says what is left, from now on.
+    world.grant.session_timeout = Some(Duration::from_secs(30));
+    renegotiate(&mut world, &mut client);
+    let nearer = world.ac.record(session).unwrap();
+    let left = nearer.session_deadline.unwrap().since(world.now);
+    assert!((29_900..=30_000).contains(&left.as_millis()), "{left:?}");
+    world.grant.session_timeout = None;
+    renegotiate(&mut world, &mut client);
+    world.pass(31_000);
+    assert_eq!(world.down_cause(), Some(TerminateCause::SessionTimeout));
+}
+
+#[test]
+fn session_time_runs_on_while_a_peer_renegotiates() {
+    let mut world = World::new(config());
+    world.grant.session_timeout = Some(Duration::from_secs(5));
+    let mut client = Client::new(1);
+    client.dial(&mut world);
+    world.pass(4_000);
+    client.lcp_acked = (false, false);
+    client.magic = 7;
+    let request = client.lcp_request();
+    world.feed(&request);
+    assert_eq!(world.event_names().last(), Some(&"network-down"));
+    world.pass(1_500);
+    let info = world.ac.session(world.session());
+    let cause = info.and_then(|info| info.cause).or(world.down_cause());
+    assert_eq!(cause, Some(TerminateCause::SessionTimeout));
+}

@@ -395,7 +395,7 @@ impl Session {
             self.auth.reset();
         }
         self.grant = None;
-        for timer in [Timer::Auth, Timer::Challenge, Timer::Echo, Timer::Session] {
+        for timer in [Timer::Auth, Timer::Challenge, Timer::Echo] {
             self.lower.timers.disarm(timer);
         }
         if self.phase == Phase::Establish {
@@ -486,7 +486,7 @@ impl Session {
         let timers = &mut self.lower.timers;
         if let Some(timeout) = session_timeout {
             grant.session_timeout = timeout;
-            let since = if is_up { self.up_since } else { cx.now };
+            let since = if self.was_up { self.up_since } else { cx.now };
             timers.set(Timer::Session, timeout.map(|timeout| since + timeout));
         }
         if let Some(timeout) = idle_timeout {

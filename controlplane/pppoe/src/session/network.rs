@@ -96,11 +96,17 @@ impl Session {
     pub(super) fn enter_network(&mut self, grant: Grant, cx: &mut Context<'_>) {
         self.phase = Phase::Network;
         let ipv6 = grant.ipv6.filter(|_| self.lcp.options.carries_ipv6());
-        let grant = Grant { ipv6, ..grant };
-        self.grant = Some(grant);
-        if let Some(timeout) = grant.session_timeout {
-            self.lower.timers.arm(Timer::Session, cx.now + timeout);
+        let mut grant = Grant { ipv6, ..grant };
+        // The session's time is one, however often the peer renegotiates.
+        let before = self.lower.timers.deadline(Timer::Session);
+        let granted = grant.session_timeout.map(|timeout| cx.now + timeout);
+        let deadline = before.into_iter().chain(granted).min();
+        self.lower.timers.set(Timer::Session, deadline);
+        if self.was_up {
+            let since = self.up_since;
+            grant.session_timeout = deadline.map(|deadline| deadline.since(since));
         }
+        self.grant = Some(grant);
         self.ipcp.options = IpcpOptions::new(&grant);
         self.start_ncp(Ncp::Ipcp, cx);
         if ipv6.is_some() {
@@ -212,8 +218,10 @@ impl Session {
         let is_first = !self.open.any();
         self.open.set(ncp, true);
         if is_first {
-            self.was_up = true;
-            self.up_since = cx.now;
+            if !self.was_up {
+                self.was_up = true;
+                self.up_since = cx.now;
+            }
             self.last_traffic = cx.now;
             self.lower.timers.disarm(Timer::Setup);
             if let Some(idle) = self.grant.and_then(|g| g.idle_timeout) {

@@ -67,7 +67,7 @@ pub struct SessionInfo<'a> {
     pub echo_missed: u8,
     /// When the PADS was sent.
     pub started: Time,
-    /// When the network phase was reached, if it is.
+    /// When the network phase was reached for the first time, if it is.
     pub up_since: Option<Time>,
     /// When the client was last heard of; `None` when not yet since the session was adopted.
     pub last_heard: Option<Time>,

@@ -32,6 +32,9 @@ use crate::views::EndedView;
 pub(crate) struct Waiting {
     next: u64,
     requests: HashMap<RequestId, Asked>,
+    /// Sessions with a question under way, and the one to put when its verdict has come: a peer that renegotiates again and
+    /// again, and proves itself each time, has no more than one question with AAA.
+    under_way: HashMap<SessionRef, Option<Box<AuthRequest>>>,
     /// Subscribers accepted that wait for what a session in this slot still holds.
     parked: HashMap<SlotIndex, Vec<Accepted>>,
     warn_again_ms: u64,
@@ -151,6 +154,10 @@ impl Driver {
     }
 
     fn auth_request(&mut self, request: AuthRequest, clock: Clock) {
+        if let Some(next) = self.waiting.under_way.get_mut(&request.session) {
+            *next = Some(Box::new(request));
+            return;
+        }
         let asked = Asked {
             session: request.session,
             attempt: request.attempt,
@@ -173,6 +180,7 @@ impl Driver {
         self.waiting.next += 1;
         let id = RequestId(self.waiting.next);
         self.waiting.requests.insert(id, asked);
+        self.waiting.under_way.insert(asked.session, None);
         self.grants.ask(Question {
             id,
             peer_id: request.user_name,
@@ -188,6 +196,19 @@ impl Driver {
         let Some(asked) = self.waiting.requests.remove(&id) else {
             return;
         };
+        let next = self.waiting.under_way.remove(&asked.session).flatten();
+        if self.engine.awaits_verdict(asked.session, asked.attempt) {
+            self.decide(asked, verdict, clock);
+        } else {
+            // Nothing may come of it: the session may be about to become another user's.
+            tracing::debug!(session = %asked.session, "verdict came too late");
+        }
+        if let Some(next) = next {
+            self.auth_request(*next, clock);
+        }
+    }
+
+    fn decide(&mut self, asked: Asked, verdict: Verdict, clock: Clock) {
         match verdict {
             Verdict::Reject(cause) => {
                 self.tally.add(match cause {
@@ -324,10 +345,16 @@ impl Driver {
 
     /// Gives a subscriber what it is to hold, or has it wait for an older session, or refuses it.
     fn grant(&mut self, accepted: Accepted, clock: Clock) {
-        let session = accepted.asked.session;
+        let Asked {
+            session, attempt, ..
+        } = accepted.asked;
         let Some(live) = self.sessions.get(session).filter(|it| it.end.is_none()) else {
             return;
         };
+        if !self.engine.awaits_verdict(session, attempt) {
+            // It has waited, and its peer has renegotiated meanwhile.
+            return;
+        }
         if let Some(holding) = live.holding {
             return self.accept(accepted, holding, false, clock);
         }

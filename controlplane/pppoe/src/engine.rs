@@ -249,6 +249,14 @@ impl AccessConcentrator {
             .unwrap_or(Err(AuthError::NoSuchSession))
     }
 
+    /// Whether the verdict on request `attempt` of a session is still awaited: not so when the session is gone or its peer has
+    /// renegotiated meanwhile.
+    #[must_use]
+    pub fn awaits_verdict(&self, session: SessionRef, attempt: u32) -> bool {
+        let session = self.slot(session).and_then(|slot| self.table.get(slot));
+        session.is_some_and(|session| session.awaits_verdict(attempt))
+    }
+
     /// Notes that the dataplane received traffic of a session since the last note: it counts as a sign of life and
     /// against the idle timeout. Returns `false` when the session is gone.
     pub fn note_traffic(&mut self, now: Time, session: SessionRef) -> bool {
@@ -291,7 +299,7 @@ impl AccessConcentrator {
     }
 
     /// Changes when a session with a granted network ends: `None` leaves a time as it is, `Some(None)` takes it away. The
-    /// session time counts from when the network came up, the idle time from the last traffic; one that is over already
+    /// session time counts from when the network first came up, the idle time from the last traffic; one that is over already
     /// ends the session at the next [`handle_timeout`](Self::handle_timeout). The session's record changes with it.
     /// Returns `false` when the session is gone or nothing is granted to it.
     pub fn set_timeouts(

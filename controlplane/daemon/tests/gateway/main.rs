@@ -19,5 +19,6 @@ mod policies;
 mod quota;
 mod radius;
 mod reloading;
+mod radius_questions;
 mod rest_interface;
 mod world;

@@ -81,6 +81,12 @@ impl Session {
         }));
     }
 
+    /// Whether AAA's answer to request `attempt` is awaited.
+    pub(crate) fn awaits_verdict(&self, attempt: u32) -> bool {
+        matches!(self.phase, Phase::Authenticate | Phase::Network)
+            && self.auth.awaits_verdict(attempt)
+    }
+
     /// AAA's answer.
     pub(crate) fn verdict(
         &mut self,
@@ -88,11 +94,10 @@ impl Session {
         verdict: AuthVerdict,
         cx: &mut Context<'_>,
     ) -> Result<(), AuthError> {
-        let is_repeated = self.phase == Phase::Network;
-        if !(is_repeated || self.phase == Phase::Authenticate) || !self.auth.awaits_verdict(attempt)
-        {
+        if !self.awaits_verdict(attempt) {
             return Err(AuthError::NotAwaited);
         }
+        let is_repeated = self.phase == Phase::Network;
         match verdict {
             AuthVerdict::Accept { grant, message } => {
                 self.auth.decide(true, message, &self.lower, cx);

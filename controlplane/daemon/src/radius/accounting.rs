@@ -69,7 +69,7 @@ impl Worker {
             tokio::select! {
                 count = self.told.recv_many(&mut batch, BATCH) => {
                     if count == 0 {
-                        return;
+                        return self.spool.flush();
                     }
                     self.depth.fetch_sub(count, Ordering::Relaxed);
                     self.keep(&mut batch);

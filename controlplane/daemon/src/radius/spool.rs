@@ -10,7 +10,8 @@
 //! Numbers are big-endian; a note (kind 0) ends after the number. Messages are on the disk (fdatasync, once for all that arrive
 //! together) before they are sent and before the driver forgets a session. Notes are written at once and not synced: a killed
 //! process loses none, a machine without power may send again what a server had answered in the last moments. An unfinished
-//! record at the end of a file is what a crash leaves: it was promised to nobody and is cut off.
+//! record at the end of a file is what a crash leaves: it was promised to nobody and is cut off. A damaged one before whole ones is
+//! passed over.
 //!
 //! The oldest segment goes when all in it is done; when few of its messages are left and files take much more room than what
 //! waits, those are written again at the end. The latest two always stay: they tell which sessions had their stop written
@@ -22,6 +23,7 @@ use std::hash::Hasher;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use siphasher::sip::SipHasher13;
 
@@ -35,6 +37,8 @@ const BODY_MAX: usize = MESSAGE_HEAD + 4_096;
 const DONE: u8 = 0;
 /// Segments that are never removed.
 const KEPT_SEGMENTS: usize = 2;
+/// Time until the next attempt at a disk that has failed.
+const DISK_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +107,7 @@ pub(crate) struct Counts {
     pub(crate) repeated_stops: u64,
     /// Writes that failed; what they held waits in memory.
     pub(crate) write_errors: u64,
-    /// Unfinished or damaged ends of files that were cut off.
+    /// Unfinished ends of files that were cut off, and damaged records that were passed over.
     pub(crate) torn: u64,
     /// Messages that could not be read back or sent.
     pub(crate) lost: u64,
@@ -131,7 +135,10 @@ pub(crate) struct Spool {
     waiting_bytes: u64,
     batch: Vec<u8>,
     must_sync: bool,
-    in_batch: Vec<u64>,
+    /// Messages in `batch`, and whether they are on no disk yet.
+    in_batch: Vec<(u64, bool)>,
+    /// When the disk is tried again, after it has failed.
+    retry: Option<Instant>,
     counts: Counts,
 }
 
@@ -171,6 +178,7 @@ impl Spool {
             batch: Vec::new(),
             must_sync: false,
             in_batch: Vec::new(),
+            retry: None,
             counts: Counts::default(),
         };
         let mut done = HashSet::new();
@@ -197,7 +205,9 @@ impl Spool {
         let file = open_segment(&self.directory, segment)?;
         (&file).read_to_end(&mut bytes)?;
         let mut at = 0;
-        while let Some(body) = body_at(&bytes, at) {
+        while let Some((start, body)) = next_body(&bytes, at) {
+            self.counts.torn += u64::from(start != at);
+            at = start;
             match read_body(body) {
                 Some((number, None)) => {
                     done.insert(number);
@@ -269,6 +279,11 @@ impl Spool {
             self.counts.repeated_stops += 1;
             return;
         }
+        if length > BODY_MAX {
+            // No packet holds it, and no file could be read past it.
+            self.counts.lost += 1;
+            return;
+        }
         if !self.make_room((HEAD + length) as u64, message.kind) {
             return;
         }
@@ -318,25 +333,63 @@ impl Spool {
         body.extend(entry.unix_s.to_be_bytes());
         body.extend(entry.unwritten.as_deref().unwrap_or(&[]));
         write_record(&mut self.batch, &body);
-        self.in_batch.push(number);
+        self.in_batch.push((number, entry.at == 0));
         self.must_sync = true;
     }
 
     /// Writes what has been taken and noted since the last time, and waits for the disk if messages are among it. What cannot be
-    /// written stays in memory and is tried again with the next message.
+    /// written stays in memory and is tried again after a while.
     pub(crate) fn commit(&mut self) {
+        if self.retry.is_none_or(|at| Instant::now() >= at) {
+            self.flush();
+        }
+    }
+
+    /// Does the same without waiting for a disk that has failed to have its pause.
+    pub(crate) fn flush(&mut self) {
         if self.batch.is_empty() {
             return;
         }
+        self.retry = None;
         if let Err(error) = self.write() {
             self.counts.write_errors += 1;
             tracing::error!(%error, directory = ?self.directory, "accounting messages could not be written, they wait in memory");
             let size = self.segments.get(&self.current).map_or(0, |it| it.size);
             // A part of a record must not stand before whole ones.
             let _ = self.file.set_len(size);
+            self.retry = Some(Instant::now() + DISK_PAUSE);
+            self.thin_out();
             return;
         }
         self.remove_old();
+    }
+
+    /// Takes out of the batch what the disk need not learn any more: messages that are done, and notes of those it has never had.
+    /// However long the disk fails, the batch holds no more than what waits.
+    fn thin_out(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        let messages: HashMap<_, _> = std::mem::take(&mut self.in_batch).into_iter().collect();
+        let mut at = 0;
+        while let Some(body) = body_at(&batch, at) {
+            let record = batch.get(at..at + HEAD + body.len()).unwrap_or(&[]);
+            at += record.len();
+            let is_needed = match read_body(body) {
+                Some((number, Some(_))) => {
+                    let waits = self.entries.contains_key(&number);
+                    if waits {
+                        let is_new = messages.get(&number).copied().unwrap_or(true);
+                        self.in_batch.push((number, is_new));
+                    }
+                    waits
+                }
+                Some((number, None)) => messages.get(&number) != Some(&true),
+                None => false,
+            };
+            if is_needed {
+                self.batch.extend(record);
+            }
+        }
+        self.must_sync = !self.in_batch.is_empty();
     }
 
     fn write(&mut self) -> io::Result<()> {
@@ -358,7 +411,7 @@ impl Spool {
         let mut in_batch = std::mem::take(&mut self.in_batch).into_iter();
         while let Some(body) = body_at(&batch, at) {
             if body.first() != Some(&DONE)
-                && let Some(number) = in_batch.next()
+                && let Some((number, _)) = in_batch.next()
             {
                 self.settle(number, size + (at + HEAD) as u64);
             }
@@ -441,7 +494,8 @@ impl Spool {
                 .sessions
                 .get(&session)
                 .and_then(|it| it.front().copied());
-            let Some(number) = first else {
+            // A session whose line was emptied for want of room may be here twice.
+            let Some(number) = first.filter(|it| !self.under_way.contains(it)) else {
                 continue;
             };
             let (Some(attributes), Some(entry)) = (self.read(number), self.entries.get(&number))
@@ -544,6 +598,19 @@ fn body_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
     let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
     let body = rest.get(..length).filter(|_| length <= BODY_MAX)?;
     (sum(body) == u64::from_be_bytes(*expected)).then_some(body)
+}
+
+/// The next whole record at or after `from`, and where it begins. One whose length is damaged says nothing of where the next one
+/// is, so it is looked for at every byte.
+fn next_body(bytes: &[u8], from: usize) -> Option<(usize, &[u8])> {
+    if let Some(body) = body_at(bytes, from) {
+        return Some((from, body));
+    }
+    let mut later = from + 1..bytes.len();
+    later.find_map(|at| {
+        let body = body_at(bytes, at)?;
+        read_body(body).map(|_| (at, body))
+    })
 }
 
 type MessageHead = (Kind, u64, u64);

@@ -219,7 +219,7 @@ fn beyond_the_limit_interims_give_way_first_then_starts_and_stops_never() {
 }
 
 #[test]
-fn a_damaged_record_ends_a_file_and_is_counted() {
+fn a_damaged_record_is_passed_over_and_counted() {
     let directory = Directory::new();
     let mut spool = directory.open(1 << 20, 1 << 20);
     for id in 1..=3 {
@@ -228,12 +228,79 @@ fn a_damaged_record_ends_a_file_and_is_counted() {
     spool.commit();
     drop(spool);
     let path = path_of(&directory.0, 1);
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[77 + 30] ^= 1;
-    fs::write(&path, &bytes).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    // In its length, its sum, its body.
+    for at in [3, 7, 30] {
+        let mut bytes = bytes.clone();
+        bytes[77 + at] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let mut spool = directory.open(1 << 20, 1 << 20);
+        assert_eq!(spool.counts().torn, 1);
+        assert_eq!(drain(&mut spool), [(Kind::Start, 1), (Kind::Start, 3)]);
+    }
+}
+
+#[test]
+fn a_message_that_no_packet_holds_spoils_no_file() {
+    let directory = Directory::new();
     let mut spool = directory.open(1 << 20, 1 << 20);
-    assert_eq!(spool.counts().torn, 1);
-    assert_eq!(drain(&mut spool), [(Kind::Start, 1)]);
+    let longest = Message {
+        attributes: vec![0; 4_097],
+        ..message(Kind::Stop, 1)
+    };
+    spool.add(longest);
+    spool.add(message(Kind::Stop, 2));
+    spool.commit();
+    assert_eq!(spool.counts().lost, 1);
+    drop(spool);
+    let mut spool = directory.open(1 << 20, 1 << 20);
+    assert_eq!(drain(&mut spool), [(Kind::Stop, 2)]);
+}
+
+#[test]
+fn a_session_whose_interims_gave_way_has_its_stop_sent_once() {
+    let directory = Directory::new();
+    let mut spool = directory.open(77, 1 << 20);
+    spool.add(message(Kind::Interim, 1));
+    spool.add(message(Kind::Stop, 1));
+    assert_eq!(spool.counts().interims_given_up, 1);
+    assert_eq!(spool.next().unwrap().1.kind, Kind::Stop);
+    assert_eq!(spool.next(), None, "it is under way");
+}
+
+#[test]
+fn a_disk_that_stays_full_costs_no_more_memory_than_what_waits() {
+    let directory = Directory::new();
+    let mut spool = directory.open(1 << 20, 1 << 20);
+    spool.add(message(Kind::Start, 1));
+    spool.commit();
+    let (on_disk, _) = spool.next().unwrap();
+    let full = File::open(path_of(&directory.0, 1)).unwrap();
+    let good = std::mem::replace(&mut spool.file, full);
+    spool.done(on_disk);
+    spool.add(message(Kind::Start, 2));
+    for id in 10..200 {
+        spool.add(message(Kind::Stop, id));
+        spool.flush();
+        let waiting: Vec<_> = std::iter::from_fn(|| spool.next()).collect();
+        for (number, message) in waiting {
+            match message.accounting_id {
+                2 => {}
+                _ => spool.done(number),
+            }
+        }
+    }
+    spool.flush();
+    assert!(spool.batch.len() < 200, "{}", spool.batch.len());
+    assert_eq!(spool.in_batch.len(), 1);
+    let errors = spool.counts().write_errors;
+    spool.commit();
+    assert_eq!(spool.counts().write_errors, errors, "it has its pause");
+    spool.file = good;
+    spool.flush();
+    drop(spool);
+    let mut spool = directory.open(1 << 20, 1 << 20);
+    assert_eq!(drain(&mut spool), [(Kind::Start, 2)]);
 }
 
 #[test]
@@ -250,7 +317,7 @@ fn a_disk_that_takes_nothing_costs_no_message_as_long_as_the_process_lives() {
     let (number, _) = spool.next().unwrap();
     spool.file = good;
     spool.add(message(Kind::Stop, 1));
-    spool.commit();
+    spool.flush();
     spool.done(number);
     spool.commit();
     drop(spool);

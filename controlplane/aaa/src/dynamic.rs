@@ -22,22 +22,25 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Whether a session is meant.
+    /// Whether a session is meant. `line` is only asked for where nothing else has ruled the session out: there may be tens of
+    /// thousands, and names of lines are written anew each time.
     #[must_use]
     pub fn fits(
         &self,
         accounting_id: u64,
         user: &[u8],
         framed_ip: Option<Ipv4Addr>,
-        line: &Line,
+        mac: [u8; 6],
+        line: impl FnOnce() -> Line,
     ) -> bool {
         *self != Self::default()
             // 0 is that of a session nobody has authenticated on yet.
             && self.accounting_id.is_none_or(|id| id == accounting_id && id != 0)
             && self.user.as_deref().is_none_or(|it| it == user)
             && self.framed_ip.is_none_or(|ip| Some(ip) == framed_ip)
-            && (self.nas_port_id.as_deref()).is_none_or(|it| it == line.nas_port_id().as_bytes())
-            && self.mac.is_none_or(|mac| mac == line.mac)
+            && self.mac.is_none_or(|it| it == mac)
+            && (self.nas_port_id.as_deref())
+                .is_none_or(|it| it == line().nas_port_id().as_bytes())
     }
 }
 
@@ -118,7 +121,8 @@ mod tests {
             ..Line::default()
         };
         let ip = Ipv4Addr::new(100, 64, 0, 2);
-        let fits = |selector: &Selector| selector.fits(5, b"alice", Some(ip), &line);
+        let fits =
+            |selector: &Selector| selector.fits(5, b"alice", Some(ip), line.mac, || line.clone());
         assert!(!fits(&Selector::default()));
         let all = Selector {
             accounting_id: Some(5),
@@ -132,7 +136,7 @@ mod tests {
             accounting_id: Some(0),
             ..Selector::default()
         };
-        assert!(!unnamed.fits(0, b"", None, &line));
+        assert!(!unnamed.fits(0, b"", None, line.mac, || line.clone()));
         let others = [
             Selector {
                 accounting_id: Some(6),

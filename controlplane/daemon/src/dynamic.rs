@@ -24,22 +24,31 @@ pub(crate) fn line(settings: &Settings, live: &Live) -> Line {
     }
 }
 
+fn the_one<'a>(mut found: impl Iterator<Item = &'a Live>) -> Result<&'a Live, Refusal> {
+    match (found.next(), found.next()) {
+        (None, _) => Err(Refusal::SessionNotFound),
+        (Some(live), None) => Ok(live),
+        (Some(_), Some(_)) => Err(Refusal::SeveralSessions),
+    }
+}
+
 impl Driver {
-    /// The one live session that is meant.
+    /// The one live session that is meant. One that has not authenticated is nobody's, whatever name it gives.
     pub(crate) fn selected(&self, selector: &Selector) -> Result<&Live, Refusal> {
-        let mut found = self.sessions.iter().filter(|live| {
+        let fits = |live: &&Live| {
             live.end.is_none()
+                && live.admitted.is_some()
                 && selector.fits(
                     live.accounting_id,
                     &live.user,
                     live.framed_ip(),
-                    &line(&self.settings, live),
+                    live.line.mac.0,
+                    || line(&self.settings, live),
                 )
-        });
-        match (found.next(), found.next()) {
-            (None, _) => Err(Refusal::SessionNotFound),
-            (Some(live), None) => Ok(live),
-            (Some(_), Some(_)) => Err(Refusal::SeveralSessions),
+        };
+        match &selector.user {
+            Some(user) => the_one(self.sessions.of_user(user).filter(fits)),
+            None => the_one(self.sessions.iter().filter(fits)),
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A datagram goes into [`Listener::handle_datagram`]; what is to be done comes back, and its result goes into
 //! [`Listener::answer`]. A request that comes again, from the same address and port with the same identifier and authenticator,
-//! gets the answer it got and has no second effect; while its first one is under way it gets none. Answers are remembered
+//! gets the answer it got and has no second effect; while its first one is under way it gets none. Of one with Event-Timestamp
+//! the port does not matter: who repeats what it has overheard, from a port of its own, has no effect. Answers are remembered
 //! until others need their place.
 
 use std::collections::{HashMap, VecDeque};
@@ -90,8 +91,30 @@ pub enum Wish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     from: SocketAddr,
+    is_timed: bool,
     identifier: u8,
     authenticator: Authenticator,
+}
+
+/// What makes two requests the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    address: IpAddr,
+    /// `None` where Event-Timestamp tells requests apart.
+    port: Option<u16>,
+    identifier: u8,
+    authenticator: Authenticator,
+}
+
+impl Ticket {
+    fn key(&self) -> Key {
+        Key {
+            address: self.from.ip().to_canonical(),
+            port: (!self.is_timed).then_some(self.from.port()),
+            identifier: self.identifier,
+            authenticator: self.authenticator,
+        }
+    }
 }
 
 /// What is to be done about a datagram.
@@ -136,8 +159,8 @@ pub struct Counts {
 pub struct Listener {
     clients: HashMap<IpAddr, SecretString>,
     nas: Nas,
-    known: HashMap<Ticket, Known>,
-    order: VecDeque<Ticket>,
+    known: HashMap<Key, Known>,
+    order: VecDeque<Key>,
     counts: Counts,
 }
 
@@ -191,10 +214,11 @@ impl Listener {
         }
         let ticket = Ticket {
             from,
+            is_timed: packet.find(a::EVENT_TIMESTAMP).is_some(),
             identifier: packet.identifier(),
             authenticator: packet.authenticator(),
         };
-        match self.known.get(&ticket) {
+        match self.known.get(&ticket.key()) {
             Some(Known::Answered(answer)) => {
                 self.counts.repeated += 1;
                 return Ok(Action::Reply(answer.clone()));
@@ -236,9 +260,9 @@ impl Listener {
                 self.known.remove(&oldest);
             }
         }
-        self.order.push_back(ticket);
+        self.order.push_back(ticket.key());
         self.known
-            .insert(ticket, Known::UnderWay { is_end, proxies });
+            .insert(ticket.key(), Known::UnderWay { is_end, proxies });
     }
 
     /// The answer to a request, and where it goes; `None` when nobody waits for it.
@@ -247,7 +271,7 @@ impl Listener {
         ticket: Ticket,
         result: Result<(), Refusal>,
     ) -> Option<(SocketAddr, Vec<u8>)> {
-        let Some(Known::UnderWay { is_end, proxies }) = self.known.get(&ticket) else {
+        let Some(Known::UnderWay { is_end, proxies }) = self.known.get(&ticket.key()) else {
             return None;
         };
         let code = match (is_end, result) {
@@ -271,7 +295,8 @@ impl Listener {
         let secret = secret.expose_secret().as_bytes();
         let request = &ticket.authenticator;
         let bytes = packet::answer(code, ticket.identifier, request, secret, &attributes).ok()?;
-        self.known.insert(ticket, Known::Answered(bytes.clone()));
+        self.known
+            .insert(ticket.key(), Known::Answered(bytes.clone()));
         Some((ticket.from, bytes))
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::attribute as a;
 use super::client::{Draft, Kind};
-use super::packet::{List, TooLong};
+use super::packet::{HEADER, LONGEST, List, TooLong, VALUE_MAX};
 use crate::accounting::{Accounting, Line, Status};
 use crate::authenticator::{AuthRequest, Credentials};
 use crate::prefix_pool::Prefix;
@@ -14,6 +14,10 @@ use crate::prefix_pool::Prefix;
 const ETHERNET: u32 = 15;
 /// Acct-Status-Type of the gateway itself.
 const ACCOUNTING_ON: u32 = 7;
+/// Most octets of the attributes of an Accounting-Request: Message-Authenticator and Acct-Delay-Time come with them.
+const ACCOUNTING_MAX: usize = LONGEST - HEADER - 18 - 6;
+/// Longest value of a sub-attribute of a vendor.
+const VENDOR_VALUE_MAX: usize = VALUE_MAX - 6;
 /// Longest Acct-Session-Id that can be ours: 16 hexadecimal digits.
 const ID_DIGITS: usize = 16;
 
@@ -37,8 +41,12 @@ impl Nas {
     /// An Access-Request.
     ///
     /// # Errors
-    /// [`TooLong`]: a name or a password that no attribute can hold.
+    /// [`TooLong`]: a name or a password that no attribute can hold. An empty name is one, too (RFC 2865 section 5.1): a server
+    /// that discards it would count as dead.
     pub fn access(&self, request: &AuthRequest) -> Result<Draft, TooLong> {
+        if request.peer_id.is_empty() {
+            return Err(TooLong);
+        }
         let mut list = List::default();
         list.bytes(a::USER_NAME, &request.peer_id)?;
         let password = match &request.credentials {
@@ -92,6 +100,8 @@ impl Nas {
             (a::AGENT_REMOTE_ID, &line.remote_id),
         ] {
             if !value.is_empty() {
+                // RFC 4679 allows 63 octets; who sends more must not be without accounting for it.
+                let value = value.get(..VENDOR_VALUE_MAX).unwrap_or(value);
                 list.vendor(a::ADSL_FORUM, kind, value)?;
             }
         }
@@ -101,7 +111,8 @@ impl Nas {
     /// The attributes of an Accounting-Request, but for Acct-Delay-Time.
     ///
     /// # Errors
-    /// [`TooLong`]: a name or an identifier of the line that no attribute can hold.
+    /// [`TooLong`]: a name of a port that no attribute can hold. Of a longer user name its beginning is told, and Class
+    /// attributes for which there is no room are left out: a message without them is better than none.
     pub fn accounting(&self, event: &Accounting) -> Result<Vec<u8>, TooLong> {
         let mut list = List::default();
         let (status, cause) = match event.status {
@@ -111,15 +122,13 @@ impl Nas {
         };
         list.number(a::ACCT_STATUS_TYPE, status);
         session_id(&mut list, event.accounting_id)?;
-        list.bytes(a::USER_NAME, &event.user)?;
+        let user = event.user.get(..VALUE_MAX).unwrap_or(&event.user);
+        list.bytes(a::USER_NAME, user)?;
         self.write(&mut list)?;
         list.number(a::SERVICE_TYPE, a::FRAMED);
         list.number(a::FRAMED_PROTOCOL, a::PPP);
         self.line(&mut list, &event.line, &[])?;
         list.number(a::ACCT_AUTHENTIC, if event.is_local { 2 } else { 1 });
-        for class in &event.class {
-            list.bytes(a::CLASS, class)?;
-        }
         if let Some(address) = event.framed_ip {
             list.number(a::FRAMED_IP_ADDRESS, address.to_bits());
         }
@@ -160,6 +169,11 @@ impl Nas {
             list.number(a::ACCT_TERMINATE_CAUSE, cause as u32);
         }
         list.number(a::EVENT_TIMESTAMP, event.event_unix_s as u32);
+        for class in &event.class {
+            if list.as_bytes().len() + class.len() + 2 <= ACCOUNTING_MAX {
+                list.bytes(a::CLASS, class)?;
+            }
+        }
         Ok(list.into_bytes())
     }
 
@@ -316,6 +330,33 @@ pub(crate) mod tests {
     fn all(bytes: &[u8], kind: u8) -> Vec<&[u8]> {
         let all = Attributes::of(bytes).filter(|(it, _)| *it == kind);
         all.map(|(_, value)| value).collect()
+    }
+
+    #[test]
+    fn whatever_a_client_or_a_server_says_there_is_accounting() {
+        let mut event = event(Status::Stop(StopCause::UserRequest));
+        event.user = vec![b'u'; 255];
+        event.line.circuit_id = vec![b'c'; 255];
+        event.class = vec![vec![7; 253]; 16];
+        let bytes = nas().accounting(&event).unwrap();
+        assert!(bytes.len() <= ACCOUNTING_MAX, "{}", bytes.len());
+        assert_eq!(all(&bytes, a::USER_NAME), [[b'u'; 253]]);
+        assert!(all(&bytes, a::CLASS).len() > 10);
+        let mut delay = List::default();
+        delay.number(a::ACCT_DELAY_TIME, 1);
+        let parts = [&bytes[..], delay.as_bytes()];
+        assert!(crate::radius::packet::signed_request(4, 0, b"s", &parts).is_ok());
+
+        let mut asked = asked(
+            1,
+            Credentials::Pap {
+                password: b"pw".to_vec(),
+            },
+        );
+        asked.line.circuit_id = vec![b'c'; 255];
+        assert!(nas().access(&asked).is_ok());
+        asked.peer_id.clear();
+        assert_eq!(nas().access(&asked), Err(TooLong), "no server can know it");
     }
 
     #[test]

@@ -292,3 +292,26 @@ fn an_acct_session_id_that_is_not_ours_fits_no_session() {
     };
     assert_eq!(selector.accounting_id, Some(0));
 }
+
+#[test]
+fn what_was_overheard_has_no_effect_from_another_port_either() {
+    let mut listener = listener();
+    let bytes = request(code::DISCONNECT_REQUEST, |list| {
+        list.bytes(a::USER_NAME, b"alice").unwrap();
+        list.number(a::EVENT_TIMESTAMP, NOW as u32);
+    });
+    let action = listener.handle_datagram(from(), &bytes, NOW).unwrap();
+    let Action::Do { ticket, .. } = action else {
+        panic!("{action:?}")
+    };
+    let other = SocketAddr::from(([192, 0, 2, 9], 5_001));
+    let meanwhile = listener.handle_datagram(other, &bytes, NOW);
+    assert_eq!(meanwhile, Err(Discard::UnderWay));
+    let (_, answer) = listener.answer(ticket, Ok(())).unwrap();
+    let again = listener.handle_datagram(other, &bytes, NOW + 200);
+    assert_eq!(again, Ok(Action::Reply(answer)));
+    assert_eq!(
+        (listener.counts().ended, listener.counts().repeated),
+        (1, 1)
+    );
+}

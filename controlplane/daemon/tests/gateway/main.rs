@@ -18,7 +18,7 @@ mod limits;
 mod policies;
 mod quota;
 mod radius;
-mod reloading;
 mod radius_questions;
+mod reloading;
 mod rest_interface;
 mod world;

@@ -172,6 +172,27 @@ fn it_says_when_it_is_ready_and_ends_cleanly_on_sigterm_and_sigint() {
 }
 
 #[test]
+fn a_hang_up_has_the_file_read_again_and_a_mistake_in_it_ends_nothing() {
+    let place = Place::new("hang-up");
+    let mut running = place.start();
+    running.line("bng-controlplane: ready");
+    let hang_up = |running: &Running| {
+        kill_process(Pid::from_child(&running.child), Signal::HUP).unwrap();
+    };
+    let text = std::fs::read_to_string(place.config()).unwrap();
+    let more = "policies: [{name: gold, up: {rate_kbps: 1000}}]\n";
+    std::fs::write(place.config(), format!("{text}{more}")).unwrap();
+    hang_up(&running);
+    running.line("was read again and is in force");
+    std::fs::write(place.config(), format!("{text}polices: []\n")).unwrap();
+    hang_up(&running);
+    let line = running.line("stays as it is");
+    assert!(line.contains("ironbng.yaml:9:1: polices"), "{line}");
+    assert_eq!(place.health().0, 200);
+    assert_eq!(running.signal(Signal::TERM), Some(0));
+}
+
+#[test]
 fn a_second_one_and_a_missing_token_are_errors_that_say_what_to_do() {
     let place = Place::new("second");
     let mut running = place.start();

@@ -128,16 +128,17 @@ fn without_a_word_of_policies_nothing_is_limited_and_sources_are_checked() {
 #[test]
 fn vlans_decide_on_pool_and_sessions_and_others_are_ignored_and_counted() {
     let mut world = World::new(CONFIG);
-    let mut clients = [
+    let mut clients = vec![
         tagged(Client::new(1, 2, "bob", "builder"), 7),
         tagged(Client::new(2, 2, "carol", "christmas"), 0),
     ];
     world.dial(&mut clients[..1]);
     assert_eq!(clients[0].address.unwrap().octets()[..2], [100, 65]);
     assert_eq!(world.entry(&clients[0]).vlans.s_vlan, Some(7));
-    let mut second = [tagged(Client::new(1, 2, "bob", "builder"), 7)];
-    second[0].dial();
-    world.until("a refusal", &mut second, |world, _| {
+    // The session of this client answers, so it does not make room for another.
+    clients.push(tagged(Client::new(1, 2, "bob", "builder"), 7));
+    clients[2].dial();
+    world.until("a refusal", &mut clients, |world, _| {
         world.engine_counted("drop", "padi_busy") == 1
     });
 
@@ -149,7 +150,7 @@ fn vlans_decide_on_pool_and_sessions_and_others_are_ignored_and_counted() {
     assert_eq!(unserved[0].session_id, 0);
 
     // A priority tag names no VLAN: answers are untagged, and so is the session's entry.
-    world.dial(&mut clients[1..]);
+    world.dial(&mut clients[1..2]);
     assert_eq!(clients[1].address.unwrap().octets()[..2], [100, 64]);
     assert_eq!(world.entry(&clients[1]).vlans, bng_shm::Vlans::default());
 }

@@ -514,7 +514,8 @@ fn whatever_the_wire_loses_a_session_comes_up_or_fails_with_a_cause_and_nothing_
             }
         }
     }
-    assert!(failed < 80, "{failed}");
+    // Of the 320 on the two worst wires.
+    assert!(failed < 160, "{failed}");
 }
 
 #[test]

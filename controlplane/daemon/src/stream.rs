@@ -228,12 +228,13 @@ impl Feed {
 
     /// A reader: from the event after `last` on, or from now on. `None` when there are too many.
     ///
-    /// A `last` of an earlier process, or of none, stands for everything that is remembered.
+    /// A `last` of an earlier process, of none, or of an event that never was, stands for everything that is remembered.
     pub(crate) fn read(&self, last: Option<&str>) -> Option<Reading> {
         let streams = &self.0.streams;
         let more = |open| (open < STREAMS_MAX).then_some(open + 1);
         (streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)).ok()?;
         let mut latest = self.0.latest.subscribe();
+        let newest = (self.0.past.lock().entries.back()).map_or(0, |entry| entry.id);
         let after = match last {
             // An end that came already is noticed by the first `next`.
             None => match *latest.borrow_and_update() {
@@ -244,6 +245,7 @@ impl Feed {
                 .split_once('-')
                 .filter(|(run, _)| u64::from_str_radix(run, 16) == Ok(self.0.run))
                 .and_then(|(_, id)| id.parse().ok())
+                .filter(|id| *id <= newest)
                 .unwrap_or(0),
         };
         // From the beginning nothing can be missing that was ever to be had.
@@ -350,7 +352,14 @@ mod tests {
         assert!(now.try_next().is_none());
         let mut back = feed.read(Some("ab-2")).unwrap();
         assert_eq!([id(&back.try_next()), id(&back.try_next())], [3, 4]);
-        for other_run in ["aa-2", "nonsense", "ab-x", ""] {
+        for other_run in [
+            "aa-2",
+            "nonsense",
+            "ab-x",
+            "ab-5",
+            "ab-18446744073709551615",
+            "",
+        ] {
             let mut all = feed.read(Some(other_run)).unwrap();
             assert_eq!(id(&all.try_next()), 1, "{other_run}");
         }

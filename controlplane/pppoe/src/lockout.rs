@@ -277,6 +277,50 @@ mod tests {
     }
 
     #[test]
+    fn causes_of_the_client_are_failures() {
+        use TerminateCause as T;
+        for cause in [
+            T::WrongCredentials,
+            T::AuthRefused,
+            T::AuthTimeout,
+            T::LcpTimeout,
+            T::LoopedBack,
+            T::ProtocolError,
+            T::PeerTerminated,
+            T::PeerPadt,
+            T::IpcpTimeout,
+            T::IpcpFailed,
+            T::IpcpRefused,
+            T::IpcpClosed,
+            T::Ipv6cpTimeout,
+            T::Ipv6cpFailed,
+            T::Ipv6cpRefused,
+            T::Ipv6cpClosed,
+        ] {
+            let mut failures = Failures::new([1; 16]);
+            failures.ended(Time::ZERO, RULES, line(1), b"circuit", cause);
+            assert_eq!(failures.locked_out(Time::ZERO).count(), 2, "{cause:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_that_comes_up_wipes_the_slate_of_its_line_and_of_its_circuit() {
+        let mut failures = Failures::new([1; 16]);
+        for number in [1, 2] {
+            let cause = TerminateCause::WrongCredentials;
+            failures.ended(Time::ZERO, RULES, line(number), b"circuit", cause);
+        }
+        assert!(failures.is_locked(Time::ZERO, line(3), b"circuit"));
+        failures.came_up(line(1), b"circuit");
+        assert!(!failures.is_locked(Time::ZERO, line(1), b"circuit"));
+        assert!(!failures.is_locked(Time::ZERO, line(3), b"circuit"));
+        assert!(
+            failures.is_locked(Time::ZERO, line(2), b"circuit"),
+            "a line of its own"
+        );
+    }
+
+    #[test]
     fn causes_of_ours_are_no_failures() {
         for cause in [
             TerminateCause::PoolEmpty,

@@ -514,6 +514,13 @@ mod tests {
             .unwrap();
         let twice = access_request(7, &[9; 16], SECRET, None, twice.as_bytes()).unwrap();
         assert_eq!(right(&twice), Some(false));
+        // Nor when the last one is right.
+        let mut last = twice;
+        let place = last.len() - 16..;
+        last[place.clone()].fill(0);
+        let sum = keyed(SECRET, &last);
+        last[place].copy_from_slice(&sum);
+        assert_eq!(right(&last), Some(false));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! A subscriber's side of PPPoE and PPP, just enough to dial in on a link that loses nothing.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bng_pppoe::codec::frame::{self, Body, Frame, LinkHeader};
 use bng_pppoe::codec::lcp::{code, option};
 use bng_pppoe::codec::tags::kind;
-use bng_pppoe::codec::{ControlPacket, Options, TagWriter, Tags, control, ipcp, ipv6cp, pap};
+use bng_pppoe::codec::{
+    ControlPacket, Options, TagWriter, Tags, control, dhcpv6, ipcp, ipv6cp, nd, pap,
+};
 use bng_wire::pppoe::code as discovery;
 use bng_wire::pppoe::protocol;
 use bng_wire::{MacAddr, VlanStack};
@@ -38,6 +40,8 @@ pub(crate) struct Client {
     ipv6cp_acked: bool,
     /// Router advertisements received.
     pub(crate) advertised: u32,
+    /// Type of the latest DHCPv6 message received, and the prefix and length in it.
+    pub(crate) dhcpv6: Option<(u8, Option<(Ipv6Addr, u8)>)>,
     lcp_acked: bool,
     lcp_acks: bool,
     ipcp_acks: bool,
@@ -69,6 +73,7 @@ impl Client {
             ipv6cp_acks: false,
             ipv6cp_acked: false,
             advertised: 0,
+            dhcpv6: None,
             lcp_acked: false,
             lcp_acks: false,
             ipcp_acks: false,
@@ -179,13 +184,42 @@ impl Client {
             } => {
                 assert_eq!(session_id, self.session_id);
                 if protocol == protocol::IPV6 {
-                    assert_eq!(payload[40], 134, "a router advertisement");
-                    self.advertised += 1;
-                    return;
+                    return self.ipv6(payload);
                 }
                 self.session(protocol, ControlPacket::parse(payload).unwrap());
             }
         }
+    }
+
+    fn ipv6(&mut self, packet: &[u8]) {
+        if packet[6] != 17 {
+            assert_eq!(packet[40], 134, "a router advertisement");
+            self.advertised += 1;
+            return;
+        }
+        let message = dhcpv6::Message::parse(&packet[48..]).unwrap();
+        let lease = message.ias().flat_map(|ia| ia.leases()).next();
+        let prefix = lease.map(|it| match it.lease {
+            dhcpv6::Lease::Prefix(prefix, length) => (prefix, length),
+            other => panic!("not what was asked for: {other:?}"),
+        });
+        self.dhcpv6 = Some((message.kind, prefix));
+    }
+
+    /// Sends a DHCPv6 message about a delegated prefix, to the gateway `server` if its type wants that.
+    pub(crate) fn ask_dhcpv6(&mut self, kind: u8, server: Option<MacAddr>) {
+        self.dhcpv6 = None;
+        let duid = |mac: MacAddr| [&[0, 3, 0, 1][..], &mac.0].concat();
+        let mut out = dhcpv6::Writer::new(kind, [1, 2, 3]);
+        out.put(dhcpv6::option::CLIENT_ID, &duid(self.mac));
+        if let Some(server) = server {
+            out.put(dhcpv6::option::SERVER_ID, &duid(server));
+        }
+        out.put_ia(dhcpv6::IaKind::Prefix, 1, (0, 0), |_| {});
+        let source = nd::link_local(self.interface_id.unwrap());
+        let ports = (dhcpv6::CLIENT_PORT, dhcpv6::SERVER_PORT);
+        let packet = dhcpv6::datagram(source, dhcpv6::ALL_SERVERS, ports, &out.finish());
+        self.send(protocol::IPV6, &packet);
     }
 
     fn discovery(&mut self, frame: &Frame<'_>, code: u8, session_id: u16, tags: Tags<'_>) {

@@ -1,8 +1,10 @@
 //! IPv6 of a session: prefixes, who they lead to, and what a restart keeps of them.
 
 use bng_controlplane::selection::{SessionFilter, Subscriber};
+use bng_pppoe::codec::dhcpv6::kind;
 use bng_pppoe::codec::nd;
 use bng_shm::{BlockOwner, Delegated, Pools, SessionState};
+use bng_wire::MacAddr;
 use bng_wire::pppoe::protocol;
 
 use crate::client::Client;
@@ -119,6 +121,37 @@ fn a_subscriber_gets_prefixes_that_lead_to_its_session_until_its_end() {
     // The same subscriber gets the same prefixes again.
     dial(&mut world, &mut clients);
     assert_eq!(halves(&world, &clients[0]), both);
+}
+
+#[test]
+fn a_subscriber_is_told_its_delegated_prefix_by_dhcpv6_and_a_release_leaves_it_routed() {
+    let mut world = World::new(&config());
+    let mut clients = [alice()];
+    dial(&mut world, &mut clients);
+    let entry = world.entry(&clients[0]);
+    let delegated = entry.delegated.unwrap();
+    let prefix = Some((delegated.prefix, delegated.length));
+    let server = Some(MacAddr([2, 0xac, 0, 0, 0, 1]));
+    let ask = |world: &mut World, clients: &mut [Client], message, server| {
+        clients[0].ask_dhcpv6(message, server);
+        world.until("DHCPv6", clients, |_, clients| clients[0].dhcpv6.is_some());
+        clients[0].dhcpv6
+    };
+    let offer = ask(&mut world, &mut clients, kind::SOLICIT, None);
+    assert_eq!(offer, Some((kind::ADVERTISE, prefix)));
+    let reply = ask(&mut world, &mut clients, kind::REQUEST, server);
+    assert_eq!(reply, Some((kind::REPLY, prefix)));
+    let reply = ask(&mut world, &mut clients, kind::RELEASE, server);
+    assert_eq!(reply, Some((kind::REPLY, None)));
+
+    // A restart of control forgets nothing the subscriber needs.
+    world.stop_control();
+    world.start_control();
+    let reply = ask(&mut world, &mut clients, kind::RENEW, server);
+    assert_eq!(reply, Some((kind::REPLY, prefix)));
+    assert_eq!(world.entry(&clients[0]), entry);
+    let both = halves(&world, &clients[0]);
+    assert!(both.iter().all(|high| owner(&world, *high).is_some()));
 }
 
 #[test]

@@ -52,23 +52,20 @@ fn connected(
         let core = &g.core;
         let cable = scope.spawn(|| peer.cable(core, &stop, &seen, out));
         body();
-        // Frames are counted, not super-packets. The kernels may say something more at any time.
+        // Frames are counted, not super-packets. The kernels may say something more at any time. A machine that gives the host
+        // thread no time fills its ring: a loss with a name, which TCP makes up for.
         running::wait_for("frames that are counted as they are", || {
             let Seen { out, back, .. } = *seen.lock().unwrap();
-            let counted = [
-                Counter::HostOut,
-                Counter::TxCore,
-                Counter::HostIn,
-                Counter::RxCore,
-            ];
-            (counted.map(|counter| g.count(counter)) == [out, out, back, back]).then_some(())
+            let sent = [Counter::HostOut, Counter::TxCore].map(|counter| g.count(counter));
+            let given = g.count(Counter::HostIn) + g.count(Counter::HostRingFull);
+            (sent == [out, out] && given == back && g.count(Counter::RxCore) == back).then_some(())
         });
         stop.store(true, Ordering::Relaxed);
         cable.join().unwrap();
     });
     g.assert_conservation();
     let seen = *seen.lock().unwrap();
-    for counter in Counter::drops() {
+    for counter in Counter::drops().filter(|it| *it != Counter::HostRingFull) {
         assert_eq!(g.count(counter), 0, "{}", counter.label());
     }
     seen

@@ -18,6 +18,8 @@ use crate::wire::arp;
 pub(super) struct Core {
     mac: MacAddr,
     reflector: Reflector,
+    /// Requests for an address that were answered.
+    asked: u64,
 }
 
 impl Core {
@@ -25,12 +27,20 @@ impl Core {
         Self {
             mac,
             reflector: Reflector::default(),
+            asked: 0,
         }
+    }
+
+    /// Whether the gateway has asked for an address here, and was told.
+    pub(super) const fn is_known(&self) -> bool {
+        self.asked > 0
     }
 
     /// The answer to a frame, if it gets one.
     pub(super) fn answer(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
-        arp::answer(frame, self.mac).or_else(|| self.reflect(frame))
+        let told = arp::answer(frame, self.mac);
+        self.asked += u64::from(told.is_some());
+        told.or_else(|| self.reflect(frame))
     }
 
     fn reflect(&mut self, frame: &[u8]) -> Option<Vec<u8>> {

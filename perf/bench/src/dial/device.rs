@@ -1,9 +1,9 @@
 //! DPDK devices as access and core: the other ends of the gateway's memory ports, or cards.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rte_rs::{Burst, Eal};
 
 use super::core::Core;
@@ -11,6 +11,8 @@ use crate::wire::ends::{BURST, End, receive_pool, start_eal};
 
 /// Longest sleep without frames: the drivers wake nobody.
 const NAP: Duration = Duration::from_micros(50);
+/// Longest time until the gateway's kernel asks for its next hop: it asks once a second, and may have asked before there was a link.
+const NEXT_HOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// An open device.
 pub(super) struct Device {
@@ -41,12 +43,35 @@ impl Device {
             None => None,
         };
         end.wait_for_link()?;
-        Ok(Self {
+        let mut device = Self {
             end,
             backlog: VecDeque::new(),
             core,
             _eal: eal,
-        })
+        };
+        device.wait_for_next_hop()?;
+        Ok(device)
+    }
+
+    /// Waits until the gateway has been told our address on the core side: what a subscriber sends before that is dropped there,
+    /// rightly and counted, and no ledger could agree with its accounting.
+    fn wait_for_next_hop(&mut self) -> Result<()> {
+        let end = Instant::now() + NEXT_HOP_LIMIT;
+        while self
+            .core
+            .as_ref()
+            .is_some_and(|(_, core, _)| !core.is_known())
+        {
+            if self.receive(BURST, |_| ()) == 0 {
+                if Instant::now() >= end {
+                    bail!(
+                        "the gateway did not ask for its next hop on the core port within {NEXT_HOP_LIMIT:?}"
+                    );
+                }
+                self.wait(NAP);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn backlog(&self) -> usize {

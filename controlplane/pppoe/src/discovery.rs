@@ -200,8 +200,10 @@ impl AccessConcentrator {
         if !self.terms(request).services.serves(service_name) {
             return Err(DropReason::PadiServiceName);
         }
-        if self.room(request, circuit_id).is_err() {
-            return Err(DropReason::PadiBusy);
+        match self.room(request, circuit_id, self.half_open_for_pado()) {
+            Ok(_) => {}
+            Err(Full::HalfOpen) => return Err(DropReason::PadiHalfOpen),
+            Err(_) => return Err(DropReason::PadiBusy),
         }
         let Terms {
             services,
@@ -289,7 +291,7 @@ impl AccessConcentrator {
                 session.cut_off(TerminateCause::Replaced, cx);
             });
         }
-        if !self.has_half_open_room(line.port)
+        if !self.has_half_open_room(line.port, self.config.limits.half_open)
             && let Some(silent) = self.displaceable(line.port)
         {
             self.visit(silent, |session, cx| {
@@ -327,18 +329,25 @@ impl AccessConcentrator {
         Ok(())
     }
 
-    /// Half-open sessions each port may have whatever the others have.
-    fn half_open_share(&self) -> u32 {
-        let ports = self.ports.len().max(1) as u32;
-        self.config.limits.half_open / 2 / ports
+    /// Half-open sessions up to which PADI is answered, three quarters of the limit: nothing is kept for a PADO, so the last
+    /// quarter is for the PADRs of clients that have one already.
+    const fn half_open_for_pado(&self) -> u32 {
+        let limit = self.config.limits.half_open;
+        limit - limit / 4
     }
 
-    /// Whether a session of this port may become half-open: the port has not used up its share, or there is room in what is
-    /// shared by all.
-    fn has_half_open_room(&self, port: PortId) -> bool {
-        let share = self.half_open_share();
+    /// Half-open sessions each port may have whatever the others have, where `limit` is that of all.
+    fn half_open_share(&self, limit: u32) -> u32 {
+        let ports = self.ports.len().max(1) as u32;
+        limit / 2 / ports
+    }
+
+    /// Whether a session of this port may become half-open: the port has not used up its share of `limit`, or there is room
+    /// in what is shared by all.
+    fn has_half_open_room(&self, port: PortId, limit: u32) -> bool {
+        let share = self.half_open_share(limit);
         let beyond = |port| self.table.half_open_of(port).saturating_sub(share);
-        let shared = self.config.limits.half_open - share * self.ports.len() as u32;
+        let shared = limit - share * self.ports.len() as u32;
         self.table.half_open_of(port) < share
             || self.ports.keys().map(|port| beyond(*port)).sum::<u32>() < shared
     }
@@ -349,7 +358,7 @@ impl AccessConcentrator {
         let now = self.now.as_millis();
         let period = u64::try_from(self.config.restart_timer.as_millis()).unwrap_or(u64::MAX);
         let limit = Time::from_millis(now.checked_sub(period)?);
-        let share = self.half_open_share();
+        let share = self.half_open_share(self.config.limits.half_open);
         let ports = self.ports.keys().copied();
         let (since, slot) = ports
             .filter(|it| *it == port || self.table.half_open_of(*it) > share)
@@ -359,8 +368,13 @@ impl AccessConcentrator {
     }
 
     /// Whether there is room for a session more, and the slot of the one that has to give way for it, if one has to. A
-    /// client at its limit has a session of its own asked for a sign of life.
-    fn room(&mut self, request: &Request<'_>, circuit_id: &[u8]) -> Result<Option<u32>, Full> {
+    /// client at its limit has a session of its own asked for a sign of life. `half_open` is the limit of half-open sessions.
+    fn room(
+        &mut self,
+        request: &Request<'_>,
+        circuit_id: &[u8],
+        half_open: u32,
+    ) -> Result<Option<u32>, Full> {
         let line = request.line;
         let limits = &self.config.limits;
         let (per_circuit, per_port) = (limits.sessions_per_circuit, limits.sessions_per_port);
@@ -386,7 +400,8 @@ impl AccessConcentrator {
         if self.table.count_port(line.port) - u32::from(stale.is_some()) >= per_port {
             return Err(Full::Port);
         }
-        if !self.has_half_open_room(line.port) && self.displaceable(line.port).is_none() {
+        if !self.has_half_open_room(line.port, half_open) && self.displaceable(line.port).is_none()
+        {
             return Err(Full::HalfOpen);
         }
         Ok(stale)
@@ -427,7 +442,9 @@ impl AccessConcentrator {
                 Outcome::PadsServiceNameError,
             ));
         }
-        self.room(request, &subscriber.circuit_id).map_err(|full| {
+        let half_open = self.config.limits.half_open;
+        let room = self.room(request, &subscriber.circuit_id, half_open);
+        room.map_err(|full| {
             let (text, outcome): (&[u8], _) = match full {
                 Full::Line => (b"too many sessions of this client", Outcome::PadsMacLimit),
                 Full::Circuit => (

@@ -196,10 +196,15 @@ fn limits_refuse_with_ac_system_error_and_stay_balanced() {
         half_open: 1,
         ..Limits::default()
     };
-    for (limits, second, outcome) in [
-        (per_mac, 1, Outcome::PadsMacLimit),
-        (per_port, 2, Outcome::PadsPortLimit),
-        (half_open, 2, Outcome::PadsHalfOpenLimit),
+    for (limits, second, outcome, unanswered) in [
+        (per_mac, 1, Outcome::PadsMacLimit, DropReason::PadiBusy),
+        (per_port, 2, Outcome::PadsPortLimit, DropReason::PadiBusy),
+        (
+            half_open,
+            2,
+            Outcome::PadsHalfOpenLimit,
+            DropReason::PadiHalfOpen,
+        ),
     ] {
         let mut world = World::new(limited(limits));
         let mut first = Client::new(1);
@@ -214,7 +219,7 @@ fn limits_refuse_with_ac_system_error_and_stay_balanced() {
         assert_eq!(pads(&refusal), (code::PADS, 0, Some(kind::AC_SYSTEM_ERROR)));
         assert_eq!(world.count(outcome), 1, "{outcome:?}");
         assert!(world.feed(&other.padi()).is_empty());
-        assert_eq!(world.last_drop, Some(DropReason::PadiBusy));
+        assert_eq!(world.last_drop, Some(unanswered));
         world.feed(&first.padt());
         assert_eq!(pads(&world.feed(&other.padr())).2, None);
     }
@@ -507,7 +512,7 @@ fn silent_sessions_give_way_when_half_open_ones_are_at_their_limit_but_not_those
     world.pass(999);
     world.feed(&slow.lcp_request());
     assert!(world.feed(&late.padi()).is_empty());
-    assert_eq!(world.last_drop, Some(DropReason::PadiBusy));
+    assert_eq!(world.last_drop, Some(DropReason::PadiHalfOpen));
 
     // The silent one has let its first Configure-Request go unanswered.
     world.pass(1);
@@ -567,10 +572,50 @@ fn a_padi_at_the_limit_of_its_circuit_or_port_gets_no_pado() {
     assert_eq!(world.feed(&other.padi()).len(), 1, "no circuit, no limit");
 }
 
+/// Clients with a PADO and what becomes of their PADRs, which wait until `under_way` more clients have asked: how many had
+/// a PADO, how many a session.
+fn storm(world: &mut World, clients: u16, under_way: usize) -> (usize, usize) {
+    let mut waiting = std::collections::VecDeque::new();
+    let (mut offered, mut started) = (0, 0);
+    for number in 1..=clients {
+        let mut client = Client::new(number);
+        if let Some(pado) = world.feed(&client.padi()).first() {
+            client.react(pado);
+            offered += 1;
+            waiting.push_back(client);
+        }
+        if waiting.len() > under_way || number == clients {
+            let rest = if number == clients { 0 } else { under_way };
+            for client in waiting.drain(..waiting.len() - rest) {
+                let frames = world.feed(&client.padr());
+                started += usize::from(pads(&frames).1 != 0);
+            }
+        }
+    }
+    (offered, started)
+}
+
+#[test]
+fn whoever_has_a_pado_gets_a_session_while_half_open_ones_fill_up() {
+    let limits = Limits {
+        half_open: 64,
+        ..Limits::default()
+    };
+    let mut settings = limited(limits);
+    settings.ports.truncate(1);
+    let mut world = World::new(settings);
+    let (offered, started) = storm(&mut world, 200, 16);
+    assert_eq!(world.count(Outcome::PadsHalfOpenLimit), 0);
+    assert_eq!((offered, started), (64, 64), "48 and those under way");
+    assert_eq!(world.dropped(DropReason::PadiHalfOpen), 136);
+    assert_eq!(world.dropped(DropReason::PadiBusy), 0);
+    assert_eq!(world.ac.half_open(), 64);
+}
+
 #[test]
 fn a_port_full_of_half_open_sessions_leaves_the_other_its_share() {
     let limits = Limits {
-        half_open: 8,
+        half_open: 16,
         ..Limits::default()
     };
     let mut world = World::new(limited(limits));
@@ -591,13 +636,13 @@ fn a_port_full_of_half_open_sessions_leaves_the_other_its_share() {
     let on_first = (1..=20)
         .filter(|number| dial(&mut world, *number, 0))
         .count();
-    assert_eq!(on_first, 6);
-    assert_eq!(world.last_drop, Some(DropReason::PadiBusy));
+    assert_eq!(on_first, 9, "of the three quarters that get a PADO");
+    assert_eq!(world.last_drop, Some(DropReason::PadiHalfOpen));
     let on_second = (1..=20)
         .filter(|number| dial(&mut world, *number, 1))
         .count();
-    assert_eq!(on_second, 2);
-    assert_eq!(world.ac.half_open(), 8);
+    assert_eq!(on_second, 3);
+    assert_eq!(world.ac.half_open(), 12);
 }
 
 #[test]

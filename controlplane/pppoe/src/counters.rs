@@ -160,7 +160,7 @@ counters! {
         SessionMismatch = "session_mismatch", "Session frame or PADT whose VLANs or MAC are not the session's.";
         PppOversize = "ppp_oversize", "PPP packet longer than the link's largest MRU, or a ping whose reply would exceed the peer's.";
         SessionEnding = "session_ending", "Frame for a session that is being terminated.";
-        StaleReply = "stale_reply", "Configure-Ack, -Nak or -Reject that answers no outstanding request.";
+        StaleReply = "stale_reply", "Configure-Ack, -Nak or -Reject that answers no request of ours, or one more often than it was sent.";
         BeforeOpened = "before_opened", "PPP packet that counts only once LCP is Opened.";
         BeforeNetwork = "before_network", "Network-phase packet before authentication succeeded.";
         DataPunted = "data_punted", "IPv4 data that reached the control plane.";
@@ -202,6 +202,7 @@ counters! {
         LcpRenegotiated = "lcp_renegotiated", "LCP left Opened because the peer negotiates again.";
         Retransmissions = "retransmissions", "Configure- and Terminate-Requests sent again after a timeout.";
         EarlyRetransmissions = "early_retransmissions", "First Configure-Request sent again when the peer's arrived.";
+        AnswersRepeated = "configure_answers_repeated", "Configure-Acks, -Naks and -Rejects of a request that we had sent more than once and that was answered before.";
         RequestsRepeated = "configure_requests_repeated", "Configure-Requests the peer sent again before it had our Ack; acknowledged again, nothing renegotiated.";
         PapRequests = "pap_requests", "PAP requests handed to AAA.";
         PapRepeated = "pap_repeated", "PAP requests answered without asking AAA again.";
@@ -221,6 +222,7 @@ counters! {
         RouterSolicitations = "router_solicitations", "Router solicitations answered.";
         Dhcpv6Advertises = "dhcpv6_advertises", "DHCPv6 Advertise sent.";
         Dhcpv6Replies = "dhcpv6_replies", "DHCPv6 Reply sent.";
+        Dhcpv6Unicasts = "dhcpv6_unicasts", "DHCPv6 messages to our own address, answered that they are to go to all servers.";
         Dhcpv6Releases = "dhcpv6_releases", "DHCPv6 Release answered; the session keeps its prefixes.";
         Dhcpv6Declines = "dhcpv6_declines", "DHCPv6 Decline answered; its address is not given again until IPv6CP opens anew.";
         RouterAdvertisements = "router_advertisements", "Router advertisements sent.";

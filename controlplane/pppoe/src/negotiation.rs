@@ -109,6 +109,8 @@ pub(crate) struct Negotiation<N> {
     // Our last Configure-Request has no valid answer yet. Answers that arrive twice, because we retransmitted, must
     // not reach the automaton: in Opened they would tear the link down.
     outstanding: bool,
+    // How often that request was sent beyond the answers that came: a peer answers each (RFC 1661 section 4.3).
+    unanswered: u8,
     first_request: bool,
     // Digest of the peer's request we acknowledged last, and when, as long as our Ack may not have arrived.
     acknowledged: Option<([u8; 16], Time)>,
@@ -125,6 +127,7 @@ impl<N: Negotiable> Negotiation<N> {
             last_id: 0,
             request_id: 0,
             outstanding: false,
+            unanswered: 0,
             first_request: true,
             acknowledged: None,
         }
@@ -185,6 +188,10 @@ impl<N: Negotiable> Negotiation<N> {
         lower: &mut Lower,
         cx: &mut Context<'_>,
     ) -> Result<Step, DropReason> {
+        if self.is_answered_again(packet)? {
+            cx.counters.count(Outcome::AnswersRepeated);
+            return Ok(Step::Quiet);
+        }
         let terminate_ack = Reply {
             code: code::TERMINATE_ACK,
             id: packet.id,
@@ -331,8 +338,24 @@ impl<N: Negotiable> Negotiation<N> {
         }
     }
 
+    /// Whether this is the answer to a further copy of our last request, which has its answer: so every peer does that had our
+    /// first request and is sent it again when its own arrives. It has no effect.
+    fn is_answered_again(&mut self, packet: ControlPacket<'_>) -> Result<bool, DropReason> {
+        let is_answer = matches!(
+            packet.code,
+            code::CONFIGURE_ACK | code::CONFIGURE_NAK | code::CONFIGURE_REJECT
+        );
+        if !is_answer || self.outstanding || packet.id != self.request_id || self.unanswered == 0 {
+            return Ok(false);
+        }
+        Options::parse(packet.data)?;
+        self.unanswered -= 1;
+        Ok(true)
+    }
+
     fn answered(&mut self) {
         self.outstanding = false;
+        self.unanswered = self.unanswered.saturating_sub(1);
         self.first_request = false;
     }
 
@@ -393,6 +416,7 @@ impl<N: Negotiable> Negotiation<N> {
                     if !self.outstanding {
                         self.request_id = self.fresh_id();
                         self.outstanding = true;
+                        self.unanswered = 0;
                     } else if event == Event::TimeoutRetry {
                         self.first_request = false;
                     }
@@ -448,7 +472,8 @@ impl<N: Negotiable> Negotiation<N> {
         self.back_off = self.back_off.saturating_add(1);
     }
 
-    fn send_request(&self, lower: &Lower, cx: &mut Context<'_>) {
+    fn send_request(&mut self, lower: &Lower, cx: &mut Context<'_>) {
+        self.unanswered = self.unanswered.saturating_add(1);
         let packet = control::write(
             code::CONFIGURE_REQUEST,
             self.request_id,

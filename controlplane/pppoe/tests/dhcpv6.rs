@@ -31,6 +31,7 @@ const ELSEWHERE: Lease = Lease::Address(Ipv6Addr::new(0x2001, 0xdb8, 0, 0x78, 0,
 const OTHER_PREFIX: Lease =
     Lease::Prefix(Ipv6Addr::new(0x2001, 0xdb8, 0x1000, 0x7800, 0, 0, 0, 0), 56);
 const NA: IaKind = IaKind::Address;
+const TA: IaKind = IaKind::Temporary;
 const PD: IaKind = IaKind::Prefix;
 
 fn prefix() -> Lease {
@@ -196,6 +197,7 @@ fn answer(world: &World, frames: &[Vec<u8>]) -> Answer {
         option::STATUS_CODE,
         option::DNS_SERVERS,
         option::IA_NA,
+        option::IA_TA,
         option::IA_PD,
     ];
     let codes = message.options.iter().map(|(code, _)| code);
@@ -405,6 +407,61 @@ fn of_several_associations_of_a_kind_one_gets_the_lease() {
 }
 
 #[test]
+fn temporary_addresses_are_not_given_and_every_question_about_them_is_answered() {
+    let (mut world, client) = dial(IPV6);
+    for (kind, status) in [
+        (kind::SOLICIT, Status::NoAddrsAvail),
+        (kind::REQUEST, Status::NoAddrsAvail),
+        (kind::RENEW, Status::NoBinding),
+        (kind::REBIND, Status::NoBinding),
+        (kind::RELEASE, Status::NoBinding),
+        (kind::DECLINE, Status::NoBinding),
+    ] {
+        // Not even an address the session has elsewhere.
+        for leases in [&[][..], &[ADDRESS]] {
+            let message = Ask::new(kind).ia(TA, 6, leases);
+            let answer = ask(&mut world, &client, &message);
+            assert_eq!(answer.ias, [none(TA, 6, status)], "type {kind}");
+        }
+    }
+    let solicit = Ask::new(kind::SOLICIT).ia(TA, 1, &[ADDRESS]).ia(NA, 1, &[]);
+    let offer = ask(&mut world, &client, &solicit);
+    let expected = [none(TA, 1, Status::NoAddrsAvail), given(NA, 1, ADDRESS)];
+    assert_eq!(offer.ias, expected, "nor was it declined");
+    let rapid = Ask {
+        is_rapid: true,
+        ..Ask::new(kind::SOLICIT).ia(TA, 1, &[])
+    };
+    assert_eq!(ask(&mut world, &client, &rapid).kind, kind::ADVERTISE);
+    for (address, status) in [(ADDRESS, Status::Success), (ELSEWHERE, Status::NotOnLink)] {
+        let confirm = Ask::new(kind::CONFIRM).ia(TA, 1, &[address]);
+        let reply = ask(&mut world, &client, &confirm);
+        assert_eq!((reply.status, reply.ias), (Some(status as u16), vec![]));
+    }
+    let message = Ask::new(kind::INFORMATION_REQUEST).ia(TA, 1, &[]);
+    let reason = refused(&mut world, &client, &message.packet());
+    assert_eq!(reason, DropReason::Dhcpv6Identifier);
+}
+
+#[test]
+fn an_address_of_another_link_is_told_so_whether_or_not_there_is_one_to_give() {
+    let (mut world, client) = dial(IPV6);
+    let request = Ask::new(kind::REQUEST)
+        .ia(NA, 1, &[ADDRESS])
+        .ia(NA, 2, &[ELSEWHERE])
+        .ia(TA, 3, &[ELSEWHERE])
+        .ia(PD, 4, &[OTHER_PREFIX]);
+    let reply = ask(&mut world, &client, &request);
+    let expected = [
+        given(NA, 1, ADDRESS),
+        none(NA, 2, Status::NotOnLink),
+        none(TA, 3, Status::NotOnLink),
+        given(PD, 4, prefix()),
+    ];
+    assert_eq!(reply.ias, expected);
+}
+
+#[test]
 fn a_release_is_thanked_for_and_changes_nothing() {
     let (mut world, client) = dial(IPV6);
     let before = record_of(&world);
@@ -568,7 +625,7 @@ fn messages_of_servers_and_relays_and_for_others_get_no_answer() {
 }
 
 #[test]
-fn only_what_is_meant_for_one_server_may_come_to_our_address() {
+fn what_comes_to_our_address_has_no_effect_and_what_was_for_one_server_is_told_so() {
     let (mut world, client) = dial(IPV6);
     let own = own_address(&world);
     for kind in (1..=11).filter(|it| ![2, 7, 10].contains(it)) {
@@ -578,13 +635,24 @@ fn only_what_is_meant_for_one_server_may_come_to_our_address() {
         }
         let frames = feed(&mut world, &client, &packet(own, &message.message()));
         match message.server {
-            Some(_) => drop(answer(&world, &frames)),
+            Some(_) => {
+                let answer = answer(&world, &frames);
+                assert_eq!(answer.kind, kind::REPLY);
+                assert_eq!(answer.status, Some(Status::UseMulticast as u16));
+                assert_eq!((answer.others, answer.ias), (vec![], vec![]));
+                assert!(answer.dns.is_empty(), "no other option");
+            }
             None => {
                 assert!(frames.is_empty());
                 assert_eq!(world.last_drop, Some(DropReason::Dhcpv6Destination));
             }
         }
     }
+    assert_eq!(world.count(Outcome::Dhcpv6Unicasts), 4);
+    assert_eq!(world.count(Outcome::Dhcpv6Declines), 0);
+    let solicit = Ask::new(kind::SOLICIT).ia(NA, 1, &[]);
+    let offer = ask(&mut world, &client, &solicit);
+    assert_eq!(offer.ias, [given(NA, 1, ADDRESS)], "not declined");
     let renew = Ask::new(kind::RENEW).ia(NA, 1, &[ADDRESS]).message();
     for other in [
         nd::ALL_NODES,
@@ -705,6 +773,7 @@ fn each_defect_of_an_option_has_its_reason() {
         ia(25, &prefix_of(128)),
         ia(3, &[&[0, 5, 0, 24][..], &[0; 24]].concat()),
         ia(3, &[0xff, 0, 0, 0]),
+        vec![0, 4, 0, 4, 0, 0, 0, 1],
         vec![0, 14, 0, 0],
         vec![0, 6, 0, 0],
     ];
@@ -726,6 +795,8 @@ fn each_defect_of_an_option_has_its_reason() {
         vec![0, 14, 0, 1, 0],
         [&[0, 3, 0, 11][..], &[0; 11]].concat(),
         [&[0, 25, 0, 11][..], &[0; 11]].concat(),
+        [&[0, 4, 0, 3][..], &[0; 3]].concat(),
+        vec![0, 4, 0, 8, 0, 0, 0, 1, 0, 5, 0, 1],
         ia(3, &[0, 5, 0]),
         ia(3, &[0, 5, 0, 1]),
         ia(3, &[&[0, 5, 0, 23][..], &[0; 23]].concat()),

@@ -277,6 +277,56 @@ fn an_ack_that_arrives_twice_does_not_tear_the_link_down() {
 }
 
 #[test]
+fn each_copy_of_a_request_may_be_answered_and_what_comes_beyond_that_is_stale() {
+    // The client's request crosses ours, which is sent again, so it answers both.
+    let (mut world, mut client, request) = fresh();
+    let (_, ours) = as_control(&request);
+    world.feed(&client.lcp_request());
+    assert_eq!(world.count(Outcome::EarlyRetransmissions), 1);
+    let ack = client.lcp(code::CONFIGURE_ACK, ours.id, ours.data);
+    for (repeated, stale) in [(0, 0), (1, 0), (1, 1)] {
+        assert!(world.feed(&ack).is_empty());
+        assert_eq!(world.count(Outcome::AnswersRepeated), repeated);
+        assert_eq!(world.dropped(DropReason::StaleReply), stale);
+    }
+    assert_eq!(world.count(Outcome::LcpOpened), 1);
+    assert_eq!(world.count(Outcome::LcpRenegotiated), 0);
+
+    // What answers an earlier request is none of these.
+    let (mut world, mut client, request) = fresh();
+    let (_, ours) = as_control(&request);
+    world.feed(&client.lcp_request());
+    world.feed(&client.lcp(code::CONFIGURE_NAK, ours.id, &[1, 4, 5, 0xc0]));
+    assert!(
+        world
+            .feed(&client.lcp(code::CONFIGURE_ACK, ours.id, ours.data))
+            .is_empty()
+    );
+    assert_eq!(world.last_drop, Some(DropReason::StaleReply));
+}
+
+#[test]
+fn nothing_of_an_undisturbed_dial_is_counted_as_dropped() {
+    for by_chap in [false, true] {
+        let mut config = config();
+        if by_chap {
+            config.auth_protocols = vec![bng_pppoe::AuthProtocol::ChapMd5];
+        }
+        let mut world = World::new(config);
+        world.grant = dual_stack();
+        let mut client = Client {
+            interface_id: Some(7),
+            ..Client::new(1)
+        };
+        client.dial(&mut world);
+        assert_eq!(world.event_names(), ["started", "auth", "up", "changed"]);
+        for reason in DropReason::ALL {
+            assert_eq!(world.dropped(*reason), 0, "{}", reason.name());
+        }
+    }
+}
+
+#[test]
 fn a_lost_first_request_is_sent_again_when_the_peers_arrives_but_not_once_acknowledged() {
     let (mut world, mut client, request) = fresh();
     let answers = world.feed(&client.lcp_request());

@@ -23,8 +23,6 @@ pub const SERVER_PORT: u16 = 547;
 const UDP_LEN: usize = 8;
 /// Length of a DUID, its type included, in bytes (RFC 8415 section 11.1).
 const DUID_LEN: core::ops::RangeInclusive<usize> = 3..=130;
-/// Identity association identifier, T1 and T2.
-const IA_LEN: usize = 12;
 
 /// Message types (RFC 8415 section 7.3).
 pub mod kind {
@@ -62,7 +60,9 @@ pub mod option {
     pub const SERVER_ID: u16 = 2;
     /// Identity association for non-temporary addresses.
     pub const IA_NA: u16 = 3;
-    /// Address, inside [`IA_NA`].
+    /// Identity association for temporary addresses.
+    pub const IA_TA: u16 = 4;
+    /// Address, inside [`IA_NA`] and [`IA_TA`].
     pub const IA_ADDRESS: u16 = 5;
     /// Option Request: codes of options the client would like to have.
     pub const OPTION_REQUEST: u16 = 6;
@@ -92,6 +92,8 @@ pub enum Status {
     NoBinding = 3,
     /// The address is of another link.
     NotOnLink = 4,
+    /// The message came to our own address; it is to go to [`ALL_SERVERS`].
+    UseMulticast = 5,
     /// There is no prefix for this identity association.
     NoPrefixAvail = 6,
 }
@@ -182,6 +184,8 @@ impl<'a> Options<'a> {
 pub enum IaKind {
     /// Non-temporary addresses (IA_NA).
     Address,
+    /// Temporary addresses (IA_TA).
+    Temporary,
     /// Prefix delegation (IA_PD).
     Prefix,
 }
@@ -190,6 +194,7 @@ impl IaKind {
     const fn of(code: u16) -> Option<Self> {
         match code {
             option::IA_NA => Some(Self::Address),
+            option::IA_TA => Some(Self::Temporary),
             option::IA_PD => Some(Self::Prefix),
             _ => None,
         }
@@ -198,8 +203,15 @@ impl IaKind {
     const fn code(self) -> u16 {
         match self {
             Self::Address => option::IA_NA,
+            Self::Temporary => option::IA_TA,
             Self::Prefix => option::IA_PD,
         }
+    }
+
+    /// Whether addresses are in it, not prefixes.
+    #[must_use]
+    pub const fn has_addresses(self) -> bool {
+        matches!(self, Self::Address | Self::Temporary)
     }
 }
 
@@ -213,13 +225,10 @@ pub enum Lease {
 }
 
 impl Lease {
-    /// The kind of identity association it belongs to.
+    /// Whether it can be in an identity association of this kind.
     #[must_use]
-    pub const fn kind(self) -> IaKind {
-        match self {
-            Self::Address(_) => IaKind::Address,
-            Self::Prefix(..) => IaKind::Prefix,
-        }
+    pub const fn fits(self, kind: IaKind) -> bool {
+        matches!(self, Self::Address(_)) == kind.has_addresses()
     }
 
     /// The address, or the prefix without its length. All zero when a client only hints at what it would like.
@@ -303,13 +312,15 @@ impl Leased {
 /// |                         options                               ~
 /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 /// ```
+///
+/// OPTION_IA_TA is the same without T1 and T2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ia<'a> {
     /// What it is for.
     pub kind: IaKind,
     /// Its identifier, chosen by the client.
     pub id: u32,
-    /// When to renew, and when to rebind, in seconds; 0 leaves it to the client.
+    /// When to renew, and when to rebind, in seconds; 0 leaves it to the client, as temporary addresses always do.
     pub times: (u32, u32),
     /// The options in it.
     pub options: Options<'a>,
@@ -317,15 +328,17 @@ pub struct Ia<'a> {
 
 impl<'a> Ia<'a> {
     fn read(kind: IaKind, data: &'a [u8]) -> Result<Self, DropReason> {
-        let (head, rest) = data
-            .split_at_checked(IA_LEN)
-            .ok_or(DropReason::Dhcpv6Option)?;
-        let at = |at| dword(head, at).ok_or(DropReason::Dhcpv6Option);
+        let at = |at| dword(data, at).ok_or(DropReason::Dhcpv6Option);
+        let (times, head) = match kind {
+            IaKind::Temporary => ((0, 0), 4),
+            IaKind::Address | IaKind::Prefix => ((at(4)?, at(8)?), 12),
+        };
+        let options = data.get(head..).ok_or(DropReason::Dhcpv6Option)?;
         Ok(Self {
             kind,
             id: at(0)?,
-            times: (at(4)?, at(8)?),
-            options: Options::parse(rest)?,
+            times,
+            options: Options::parse(options)?,
         })
     }
 
@@ -335,7 +348,7 @@ impl<'a> Ia<'a> {
         self.options
             .iter()
             .filter_map(|(code, data)| Leased::read(code, data).ok()?)
-            .filter(move |it| it.lease.kind() == kind)
+            .filter(move |it| it.lease.fits(kind))
     }
 }
 
@@ -456,7 +469,8 @@ impl Writer {
         }
     }
 
-    /// Appends an identity association; `fill` appends the options in it. `times` is T1 and T2, in seconds.
+    /// Appends an identity association; `fill` appends the options in it. `times` is T1 and T2, in seconds, and is left out
+    /// where the kind has none.
     pub fn put_ia(
         &mut self,
         kind: IaKind,
@@ -465,8 +479,10 @@ impl Writer {
         fill: impl FnOnce(&mut Self),
     ) {
         self.nest(kind.code(), |out| {
-            for value in [id, times.0, times.1] {
-                out.0.extend_from_slice(&value.to_be_bytes());
+            out.0.extend_from_slice(&id.to_be_bytes());
+            if kind != IaKind::Temporary {
+                out.0.extend_from_slice(&times.0.to_be_bytes());
+                out.0.extend_from_slice(&times.1.to_be_bytes());
             }
             fill(out);
         });

@@ -6,6 +6,7 @@
 //! and a Release changes nothing but a counter. The one thing kept is that the subscriber declined its address.
 //!
 //! Where a message has several identity associations of a kind, the one that names the lease takes it, or else the first.
+//! Temporary addresses are not given: a subscriber makes its own within its /64 (RFC 8981), and is told that there is none.
 
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -76,11 +77,14 @@ impl Session {
         if !packet.source.is_unicast_link_local() {
             return Err(DropReason::Dhcpv6Source);
         }
-        self.check_destination(packet.destination, message.kind)?;
+        let is_unicast = self.is_unicast(packet.destination, message.kind)?;
         if !self.dhcpv6.take(DHCPV6_RATE, cx.now) {
             return Err(DropReason::Dhcpv6Rate);
         }
-        let answer = self.answer(&message, cx)?;
+        let answer = match is_unicast {
+            true => self.use_multicast(&message, cx),
+            false => self.answer(&message, cx)?,
+        };
         let ports = (SERVER_PORT, CLIENT_PORT);
         let reply = dhcpv6::datagram(self.link_local(), packet.source, ports, &answer);
         self.lower.send(protocol::IPV6, &reply, cx);
@@ -93,17 +97,38 @@ impl Session {
         [0, 3, 0, 1, a, b, c, d, e, f]
     }
 
-    /// To all servers or to us; what any server may answer must not come by unicast (RFC 8415 section 18.4).
-    fn check_destination(&self, destination: Ipv6Addr, kind: u8) -> Result<(), DropReason> {
+    /// Whether a message came to our own address and not to all servers. What any server may answer must not (RFC 8415
+    /// section 16).
+    fn is_unicast(&self, destination: Ipv6Addr, kind: u8) -> Result<bool, DropReason> {
         let is_for_us = matches!(
             kind,
             kind::REQUEST | kind::RENEW | kind::RELEASE | kind::DECLINE
         );
         match destination {
-            dhcpv6::ALL_SERVERS => Ok(()),
-            unicast if is_for_us && unicast == self.link_local() => Ok(()),
+            dhcpv6::ALL_SERVERS => Ok(false),
+            unicast if is_for_us && unicast == self.link_local() => Ok(true),
             _ => Err(DropReason::Dhcpv6Destination),
         }
+    }
+
+    /// A reply that begins with who asked and who answers.
+    fn reply_to(&self, message: &Message<'_>, kind: u8) -> Writer {
+        let mut out = Writer::new(kind, message.transaction);
+        if let Some(client) = message.client {
+            out.put(option::CLIENT_ID, client);
+        }
+        out.put(option::SERVER_ID, &self.duid());
+        out
+    }
+
+    /// We allow no client to speak to us alone, since we never send the Server Unicast option: the message has no effect, and
+    /// the client is to send it again to all servers (RFC 8415 section 18.4).
+    fn use_multicast(&self, message: &Message<'_>, cx: &mut Context<'_>) -> Vec<u8> {
+        cx.counters.count(Outcome::Dhcpv6Unicasts);
+        cx.counters.count(Outcome::Dhcpv6Replies);
+        let mut out = self.reply_to(message, kind::REPLY);
+        out.put_status(Status::UseMulticast);
+        out.finish()
     }
 
     fn answer(
@@ -118,11 +143,7 @@ impl Session {
             true => (kind::ADVERTISE, Outcome::Dhcpv6Advertises),
             false => (kind::REPLY, Outcome::Dhcpv6Replies),
         };
-        let mut out = Writer::new(kind, message.transaction);
-        if let Some(client) = message.client {
-            out.put(option::CLIENT_ID, client);
-        }
-        out.put(option::SERVER_ID, &self.duid());
+        let mut out = self.reply_to(message, kind);
         match message.kind {
             kind::SOLICIT => {
                 match is_offer {
@@ -142,8 +163,8 @@ impl Session {
                 cx.counters.count(Outcome::Dhcpv6Declines);
                 self.put_unbound(&mut out, message);
                 let own = self.lease(IaKind::Address);
-                self.address_declined |= message
-                    .ias()
+                let ias = message.ias().filter(|ia| ia.kind == IaKind::Address);
+                self.address_declined |= ias
                     .flat_map(|ia| ia.leases())
                     .any(|it| Some(it.lease) == own);
             }
@@ -158,6 +179,7 @@ impl Session {
     fn lease(&self, kind: IaKind) -> Option<Lease> {
         let ipv6 = self.grant?.ipv6?;
         match kind {
+            IaKind::Temporary => None,
             IaKind::Address if self.address_declined => None,
             IaKind::Address => {
                 let address = ipv6.prefix.to_bits() | ADDRESS_ID;
@@ -173,14 +195,14 @@ impl Session {
 
     /// Answers every identity association with a lease or with why there is none (RFC 8415 sections 18.3.1 to 18.3.5).
     fn put_leases(&self, out: &mut Writer, message: &Message<'_>, purpose: Purpose) {
-        let takers = [IaKind::Address, IaKind::Prefix]
-            .map(|kind| self.lease(kind).and_then(|own| taker(message, own)));
+        let takers = [IaKind::Address, IaKind::Prefix].map(|kind| {
+            let own = self.lease(kind)?;
+            taker(message, kind, own)
+        });
         for (at, ia) in message.ias().enumerate() {
             let own = self.lease(ia.kind).filter(|_| takers.contains(&Some(at)));
             let status = match (own, ia.kind) {
-                (Some(_), _) if purpose == Purpose::Take && self.is_of_another_link(&ia) => {
-                    Status::NotOnLink
-                }
+                _ if purpose == Purpose::Take && self.is_of_another_link(&ia) => Status::NotOnLink,
                 (Some(own), _) => {
                     out.put_ia(ia.kind, ia.id, TIMES_S, |out| {
                         put_lease(out, own, &ia, purpose);
@@ -188,7 +210,7 @@ impl Session {
                     continue;
                 }
                 (None, _) if purpose == Purpose::Extend => Status::NoBinding,
-                (None, IaKind::Address) => Status::NoAddrsAvail,
+                (None, IaKind::Address | IaKind::Temporary) => Status::NoAddrsAvail,
                 (None, IaKind::Prefix) => Status::NoPrefixAvail,
             };
             out.put_ia(ia.kind, ia.id, (0, 0), |out| out.put_status(status));
@@ -197,7 +219,7 @@ impl Session {
 
     /// An address is asked for that no subscriber of this link can have.
     fn is_of_another_link(&self, ia: &Ia<'_>) -> bool {
-        ia.kind == IaKind::Address
+        ia.kind.has_addresses()
             && ia.leases().any(|it| {
                 let address = it.lease.address();
                 !address.is_unspecified() && !self.is_on_link(address)
@@ -212,8 +234,8 @@ impl Session {
     /// Whether all addresses in a Confirm are of this link (RFC 8415 section 18.3.3).
     fn confirm(&self, message: &Message<'_>) -> Result<Status, DropReason> {
         let addresses = || {
-            let leases = message.ias().flat_map(|ia| ia.leases());
-            leases.filter(|it| it.lease.kind() == IaKind::Address)
+            let ias = message.ias().filter(|ia| ia.kind.has_addresses());
+            ias.flat_map(|ia| ia.leases())
         };
         if addresses().next().is_none() {
             return Err(DropReason::Dhcpv6NothingToConfirm);
@@ -263,11 +285,11 @@ fn check_identifiers(message: &Message<'_>) -> Result<(), DropReason> {
     }
 }
 
-/// The place of the identity association that gets a lease.
-fn taker(message: &Message<'_>, own: Lease) -> Option<usize> {
+/// The place of the identity association that gets the lease of a kind.
+fn taker(message: &Message<'_>, kind: IaKind, own: Lease) -> Option<usize> {
     let of_kind = || {
         let all = message.ias().enumerate();
-        all.filter(move |(_, ia)| ia.kind == own.kind())
+        all.filter(move |(_, ia)| ia.kind == kind)
     };
     of_kind()
         .find(|(_, ia)| ia.leases().any(|it| it.lease == own))

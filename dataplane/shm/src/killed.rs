@@ -5,6 +5,7 @@
 
 use crate::filters::FilterId;
 use crate::layout::Capacities;
+use crate::networks::{Network, NetworkOwner, NetworkSummary};
 use crate::policy::{Meter, Policy, PolicyId, Rate};
 use crate::pools::{PoolRange, Pools, RangeKind};
 use crate::publisher::Publisher;
@@ -142,6 +143,12 @@ fn assert_whole_policy(reader: &Reader, at: u32) {
     assert_eq!((line.up(), line.down()), meters, "point {at}");
 }
 
+/// Networks of two first octets.
+fn networks() -> [Network; 2] {
+    [(0x0a01_0000, 16), (0x0b02_0300, 24)]
+        .map(|(address, length)| Network::of(address, length).unwrap())
+}
+
 /// The life of a session, as control writes it.
 fn live(publisher: &mut Publisher) {
     publisher.publish_pools(&pools(1)).unwrap();
@@ -155,6 +162,11 @@ fn live(publisher: &mut Publisher) {
         .unwrap();
     let open = session(SessionState::Forwarding, 5);
     publisher.update_session(SLOT, &open, &record(5)).unwrap();
+    for network in networks() {
+        let owner = Some(NetworkOwner::new(SLOT, 1));
+        publisher.set_network_owner(network, owner).unwrap();
+    }
+    publisher.set_network_owner(networks()[0], None).unwrap();
     publisher.withdraw_session(SLOT).unwrap();
     publisher.free_session(SLOT).unwrap();
 }
@@ -205,6 +217,7 @@ fn a_control_process_may_be_killed_at_any_store() {
     let worker = dataplane.worker(0).unwrap();
     worker.enter(0);
     let (mut seen, mut torn, mut generation) = (HashSet::new(), 0, 0);
+    let mut led = HashSet::new();
     for at in 1.. {
         assert!(at < 1_000, "the fault points have no end");
         let status = Command::new("/proc/self/exe")
@@ -266,7 +279,18 @@ fn a_control_process_may_be_killed_at_any_store() {
         assert!(control.epoch_passed(token));
         control.free_session(SLOT).unwrap();
         control.publish_pools(&pools(1)).unwrap();
-        assert!(reader.refresh_pools(&mut Pools::default()));
+        let mut ranges = Pools::default();
+        assert!(reader.refresh_pools(&mut ranges));
+        // Workers find every network there is, whatever the summary said when its writer died; control takes them away.
+        for (network, owner) in reader.networks().collect::<Vec<_>>() {
+            let address = network.address.to_bits() + 1;
+            let found = reader.network_owner(ranges.networks(), address);
+            assert_eq!(found, Some(owner), "point {at}: {network:?}");
+            led.insert(network);
+            control.set_network_owner(network, None).unwrap();
+        }
+        assert!(reader.refresh_pools(&mut ranges) || reader.networks().next().is_none());
+        assert_eq!(*ranges.networks(), NetworkSummary::default(), "point {at}");
     }
     let expected = [
         (SessionState::Free, 0),
@@ -276,6 +300,11 @@ fn a_control_process_may_be_killed_at_any_store() {
         (SessionState::Closing, 0),
     ];
     assert_eq!(seen, HashSet::from(expected), "each state was hit");
+    assert_eq!(
+        led,
+        HashSet::from(networks()),
+        "deaths with a network given"
+    );
     assert!(torn >= 20, "deaths inside writes: {torn}");
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header | worker blocks | port blocks | owners | sessions | records | NAT blocks | NAT reverse
-//!        | framed addresses and prefixes | pools | port addresses | policies | filters | routes | next hops
+//!        | framed addresses and prefixes | networks | pools | port addresses | policies | filters | routes | next hops
 //!        | punt, inject and event rings
 //! ```
 
@@ -11,6 +11,7 @@ use crate::counters::{COUNTERS, list_hash};
 use crate::epoch::{Echo, Epoch};
 use crate::filters::{FilterWords, MAX_FILTERS};
 use crate::nat::REVERSE_PER_ADDRESS;
+use crate::networks::{NETWORK_WORDS, NetworkSummary};
 use crate::policy::{POLICIES, PolicyWords};
 use crate::pools::{Pool6Words, PoolWords, PortAddressWords};
 use crate::record::RecordSlot;
@@ -21,7 +22,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Version of the contract. Changes with every incompatible change of meaning.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ironbng\0");
 
@@ -188,6 +189,8 @@ pub(crate) struct Header {
     pub(crate) routes_refused: [AtomicU32; 2],
     /// Packet buffers of the dataplane, all and in use, stored about once a second.
     pub(crate) mbufs: [AtomicU32; 2],
+    /// Where there are networks behind subscribers; under `pools_version`.
+    pub(crate) networks: [AtomicU64; NetworkSummary::WORDS],
 }
 
 shared!(
@@ -215,6 +218,7 @@ shared!(
         routes6_applied,
         routes_refused,
         mbufs,
+        networks,
     }
 );
 
@@ -359,6 +363,7 @@ pub(crate) struct Layout {
     pub(crate) nat_reverse: Place,
     pub(crate) framed: Place,
     pub(crate) framed6: Place,
+    pub(crate) networks: Place,
     pub(crate) pools: Place,
     pub(crate) pools6: Place,
     pub(crate) port_addresses: Place,
@@ -404,6 +409,7 @@ impl Layout {
             ),
             framed: place(size_of::<AtomicU64>(), c.framed_addresses as usize),
             framed6: place(size_of::<AtomicU64>(), c.framed_prefixes as usize),
+            networks: place(size_of::<AtomicU64>(), NETWORK_WORDS),
             pools: place(size_of::<PoolWords>(), crate::pools::MAX_POOL_RANGES),
             pools6: place(size_of::<Pool6Words>(), crate::pools::MAX_POOL6_RANGES),
             port_addresses: place(size_of::<PortAddressWords>(), c.ports as usize),
@@ -456,6 +462,7 @@ pub(crate) const LAYOUT_HASH: u64 = {
         crate::pools::MAX_POOL6_RANGES,
         POLICIES as usize,
         MAX_FILTERS,
+        NETWORK_WORDS,
         REVERSE_PER_ADDRESS,
         crate::nat::TICK_MS as usize,
         BLOCKS_PER_ADDRESS as usize,

@@ -48,6 +48,8 @@ mod mapping;
 #[cfg(not(loom))]
 mod nat;
 #[cfg(not(loom))]
+mod networks;
+#[cfg(not(loom))]
 mod policy;
 #[cfg(not(loom))]
 mod pools;
@@ -86,6 +88,7 @@ pub use self::{
     },
     mapping::prefetch,
     nat::{NatProtocol, REVERSE_PER_ADDRESS, Reverse, TICK_MS, reverse_index},
+    networks::{MAX_NETWORKS, NETWORK_LENGTH_MIN, Network, NetworkOwner, NetworkSummary},
     policy::{MAX_RATE_KBPS, Meter, POLICIES, Policy, PolicyId, PolicyLine, PolicyPart, Rate},
     pools::{
         MAX_POOL_RANGES, MAX_POOL6_RANGES, Pool6Range, PoolRange, Pools, PortAddresses, RangeKind,

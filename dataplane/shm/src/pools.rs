@@ -2,6 +2,7 @@
 //!
 //! A worker keeps a plain copy ([`Pools`]) and refreshes it when the version has moved.
 
+use crate::networks::NetworkSummary;
 use crate::shared::shared;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::AtomicU64;
@@ -196,6 +197,7 @@ pub struct Pools {
     ranges: Vec<PoolRange>,
     ranges6: Vec<Pool6Range>,
     port_addresses: Vec<PortAddresses>,
+    networks: NetworkSummary,
     pub(crate) version: u64,
 }
 
@@ -204,6 +206,7 @@ impl Pools {
         mut ranges: Vec<PoolRange>,
         mut ranges6: Vec<Pool6Range>,
         port_addresses: Vec<PortAddresses>,
+        networks: NetworkSummary,
         version: u64,
     ) -> Self {
         ranges.sort_by_key(|range| range.first);
@@ -212,7 +215,17 @@ impl Pools {
             ranges,
             ranges6,
             port_addresses,
+            networks,
             version,
+        }
+    }
+
+    /// Without ranges, as a worker has it that has seen this version.
+    #[cfg(test)]
+    pub(crate) fn of_version(version: u64) -> Self {
+        Self {
+            version,
+            ..Self::default()
         }
     }
 
@@ -240,6 +253,13 @@ impl Pools {
             .get(usize::from(port))
             .copied()
             .unwrap_or_default()
+    }
+
+    /// Where there are networks behind subscribers.
+    #[inline]
+    #[must_use]
+    pub fn networks(&self) -> &NetworkSummary {
+        &self.networks
     }
 
     /// The range an address lies in. Ranges do not overlap (checked by the publisher).
@@ -285,6 +305,7 @@ mod tests {
             ],
             Vec::new(),
             Vec::new(),
+            NetworkSummary::default(),
             2,
         );
         for (address, kind) in [
@@ -314,7 +335,9 @@ mod tests {
         };
         let on_link = range(0x2001_0db8_0000_0000, 0x2001_0db8_0000_ffff, 64, 0);
         let delegated = range(0x2001_0db8_8000_0000, 0x2001_0db8_80ff_ff00, 56, 65_536);
-        let pools = Pools::new(Vec::new(), vec![delegated, on_link], Vec::new(), 2);
+        let ranges = vec![delegated, on_link];
+        let networks = NetworkSummary::default();
+        let pools = Pools::new(Vec::new(), ranges, Vec::new(), networks, 2);
         let index = |high| pools.find6(high).and_then(|range| range.index_of(high));
         assert_eq!(index(0x2001_0db7_ffff_ffff), None);
         assert_eq!(index(0x2001_0db8_0000_0000), Some(0));

@@ -7,6 +7,7 @@ use crate::frames::{
 };
 use crate::layout::{Capacities, EVENT_RING_SLOTS, FRAME_MAX, FRAME_RING_SLOTS, Mismatch, Process};
 use crate::mapping::Tables;
+use crate::networks::{Network, NetworkCounts};
 use crate::pools::PoolRange;
 use crate::pools::{Pool6Range, PortAddresses};
 use crate::reader::Reader;
@@ -61,6 +62,9 @@ pub enum PublishError {
         /// Length of the prefixes.
         length: u8,
     },
+    /// A network that is shorter than /8 or has bits beyond its length.
+    #[error("{}/{} is no network", .0.address, .0.length)]
+    Network(Network),
     /// A worker index, next hop or address that does not exist.
     #[error("no {what} {value}")]
     Unknown {
@@ -81,6 +85,7 @@ pub struct Publisher {
     ranges: Vec<PoolRange>,
     ranges6: Vec<Pool6Range>,
     port_addresses: Vec<PortAddresses>,
+    networks: NetworkCounts,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -116,6 +121,7 @@ impl Publisher {
     ) -> Self {
         tables.header[0].control.announce();
         Self {
+            networks: NetworkCounts::of(&tables.networks),
             tables,
             capacities,
             presence,
@@ -493,7 +499,7 @@ mod tests {
             publisher
                 .publish_pools(&[range(RangeKind::Nat, 10, 13)])
                 .unwrap();
-            pools = Pools::new(Vec::new(), Vec::new(), Vec::new(), 2);
+            pools = Pools::of_version(2);
             assert!(reader.refresh_pools(&mut pools), "{version:#x}");
             assert_eq!(pools.ranges().len(), 1);
         }

@@ -4,6 +4,7 @@ use crate::filters::{Filter, Filters, MAX_FILTERS};
 use crate::frames::address_of;
 use crate::layout::{BLOCKS_PER_ADDRESS, Capacities};
 use crate::mapping::{Tables, prefetch};
+use crate::networks::{self, Network, NetworkOwner, NetworkSummary};
 use crate::policy::{Policy, PolicyId, PolicyLine, PolicyPart};
 use crate::pools::{Pool6Range, PoolRange, Pools, PortAddresses};
 use crate::routes::{Adjacency, GROUP, NEIGHBOUR, NextHopId, Route, Route6};
@@ -217,6 +218,18 @@ impl Reader {
         }
     }
 
+    /// The session of the network behind a subscriber that an address lies in; `summary` says where there are any.
+    #[inline]
+    #[must_use]
+    pub fn network_owner(&self, summary: &NetworkSummary, address: u32) -> Option<NetworkOwner> {
+        networks::find(&self.tables.networks, summary, address)
+    }
+
+    /// All networks behind subscribers.
+    pub fn networks(&self) -> impl Iterator<Item = (Network, NetworkOwner)> {
+        networks::all(&self.tables.networks)
+    }
+
     /// The session a subscriber's IPv6 prefix (the upper half of an address in it) belongs to.
     #[inline]
     #[must_use]
@@ -317,11 +330,13 @@ impl Reader {
             PortAddresses::from_words(std::array::from_fn(|i| w.0[i].load(Ordering::Relaxed)))
         });
         let addresses = addresses.collect();
+        let networks = std::array::from_fn(|i| header.networks[i].load(Ordering::Relaxed));
+        let networks = NetworkSummary::from_words(networks);
         fence(Ordering::Acquire);
         if header.pools_version.load(Ordering::Relaxed) != version {
             return false;
         }
-        *pools = Pools::new(ranges, ranges6, addresses, version);
+        *pools = Pools::new(ranges, ranges6, addresses, networks, version);
         true
     }
 

@@ -2,6 +2,7 @@
 
 use super::{PublishError, Publisher, sequence_write};
 use crate::nat::{NatProtocol, reverse_index};
+use crate::networks::{MAX_NETWORKS, Network, NetworkOwner};
 use crate::pools::{
     MAX_POOL_RANGES, MAX_POOL6_RANGES, Pool6Range, PoolRange, PortAddresses, RangeKind,
 };
@@ -86,6 +87,7 @@ impl Publisher {
             for (words, addresses) in self.tables.port_addresses.iter().zip(&self.port_addresses) {
                 put(&words.0, addresses.to_words());
             }
+            put(&header.networks, self.networks.summary().to_words());
             let (count, count6) = (self.ranges.len() as u32, self.ranges6.len() as u32);
             header.pools_count.store(count, Ordering::Relaxed);
             header.pools6_count.store(count6, Ordering::Relaxed);
@@ -255,6 +257,36 @@ impl Publisher {
         word.store(owner.map_or(0, BlockOwner::to_word), Ordering::Release);
         Ok(())
     }
+
+    /// Has a network behind a subscriber lead to a session (or to nobody with `None`). The caller has made sure that it
+    /// overlaps no other one.
+    ///
+    /// # Errors
+    /// It is no network, or there is no room; nothing is changed then.
+    pub fn set_network_owner(
+        &mut self,
+        network: Network,
+        owner: Option<NetworkOwner>,
+    ) -> Result<(), PublishError> {
+        if !network.is_whole() {
+            return Err(PublishError::Network(network));
+        }
+        let before = self.networks.summary();
+        let set = (self.networks).set(&self.tables.networks, network, owner);
+        fault_point();
+        if set.is_err() {
+            return Err(PublishError::Capacity {
+                what: "networks behind subscribers",
+                count: MAX_NETWORKS + 1,
+                capacity: MAX_NETWORKS,
+            });
+        }
+        // After the entry: a worker that is told to look finds it.
+        if self.networks.summary() != before {
+            self.write_pools();
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -346,5 +378,45 @@ mod tests {
         // The same nine bits of generation.
         publisher.set_block_owner(&block, owner(513)).unwrap();
         assert_eq!(held(&worker), [false, false, false, true, true, true]);
+    }
+
+    #[test]
+    fn a_network_leads_to_its_session_from_the_next_look_on_and_no_nonsense_is_published() {
+        let (dataplane, mut publisher) = Dataplane::in_process(Capacities::SMALL).unwrap();
+        let reader = dataplane.reader();
+        let mut pools = Pools::default();
+        publisher.publish_pools(&[]).unwrap();
+        assert!(reader.refresh_pools(&mut pools));
+        let owner = NetworkOwner::new(SlotIndex(9), 0x7fff_ffff);
+        let network = |address: [u8; 4], length| Network {
+            address: address.into(),
+            length,
+        };
+        let good = network([198, 18, 4, 0], 22);
+        publisher.set_network_owner(good, Some(owner)).unwrap();
+        assert!(!pools.networks().has_octet(198));
+        assert!(reader.refresh_pools(&mut pools));
+        assert!(pools.networks().has_octet(198) && !pools.networks().has_octet(199));
+        let find = |pools: &Pools, address: [u8; 4]| {
+            reader.network_owner(pools.networks(), u32::from_be_bytes(address))
+        };
+        assert_eq!(find(&pools, [198, 18, 7, 255]), Some(owner));
+        assert!(owner.is(0x7fff_ffff) && !owner.is(0x7fff_fffe));
+        assert_eq!(find(&pools, [198, 18, 8, 0]), None);
+        // A second one like it changes nothing that workers copy.
+        let second = network([198, 18, 8, 0], 22);
+        publisher.set_network_owner(second, Some(owner)).unwrap();
+        assert!(!reader.refresh_pools(&mut pools));
+        assert_eq!(find(&pools, [198, 18, 8, 0]), Some(owner));
+        for (address, length) in [([10, 0, 0, 0], 7), ([10, 0, 0, 1], 24), ([10, 0, 0, 0], 33)] {
+            let bad = network(address, length);
+            let refused = publisher.set_network_owner(bad, Some(owner));
+            assert_eq!(refused, Err(PublishError::Network(bad)));
+        }
+        publisher.set_network_owner(good, None).unwrap();
+        assert_eq!(find(&pools, [198, 18, 7, 255]), None, "at once");
+        publisher.set_network_owner(second, None).unwrap();
+        assert!(reader.refresh_pools(&mut pools));
+        assert!(!pools.networks().has_octet(198));
     }
 }

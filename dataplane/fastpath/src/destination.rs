@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use bng_shm::{Counter, PoolRange, Pools, PortAddresses, RangeKind, Reader};
+use bng_shm::{Counter, NetworkOwner, PoolRange, Pools, PortAddresses, RangeKind, Reader};
 
 use crate::ports::MAX_PORTS;
 use crate::v6::Ranges6;
@@ -28,6 +28,8 @@ pub(crate) enum Special {
     Invalid,
     /// Of a NAT pool or a subscriber pool.
     Pool,
+    /// Of a network behind a subscriber.
+    Network(NetworkOwner),
     /// The kernel's on a core port.
     Gateway,
 }
@@ -86,6 +88,7 @@ impl Ranges {
         self.special_octet = std::array::from_fn(|at| {
             let is_ports = |ip: &u32| (ip >> 24) as usize == at;
             is_invalid_octet(at)
+                || self.pools.networks().has_octet(at as u8)
                 || self.by_octet.get(at) != Some(&Octet::None)
                 || self.port_ips.iter().any(is_ports)
         });
@@ -104,7 +107,7 @@ impl Ranges {
 
     /// What is special about an address.
     #[inline(never)]
-    pub(crate) fn special(&self, address: u32) -> Option<Special> {
+    pub(crate) fn special(&self, reader: &Reader, address: u32) -> Option<Special> {
         if is_invalid_octet((address >> 24) as usize) {
             Some(Special::Invalid)
         } else if self.find(address).is_some() {
@@ -112,8 +115,30 @@ impl Ranges {
         } else if self.port_ips.contains(&address) {
             Some(Special::Gateway)
         } else {
-            None
+            self.network_of(reader, address).map(Special::Network)
         }
+    }
+
+    /// The session of the network behind a subscriber that an address lies in. What is ours in another way is in none: control
+    /// gives no such network, and an address that came to a port or a pool later is not the subscriber's.
+    #[inline(always)]
+    pub(crate) fn network(&self, reader: &Reader, address: u32) -> Option<NetworkOwner> {
+        if !self.pools.networks().has_octet((address >> 24) as u8) {
+            return None;
+        }
+        match self.special(reader, address) {
+            Some(Special::Network(owner)) => Some(owner),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn network_of(&self, reader: &Reader, address: u32) -> Option<NetworkOwner> {
+        let networks = self.pools.networks();
+        if !networks.has_octet((address >> 24) as u8) {
+            return None;
+        }
+        reader.network_owner(networks, address)
     }
 
     /// The range an address lies in.
@@ -131,30 +156,48 @@ impl Ranges {
     }
 }
 
-/// Upstream: no group, loopback, "this network" or reserved address, none of our own pools, and none of the kernel's.
+/// Upstream: no group, loopback, "this network" or reserved address, none of our own pools or of a network behind a
+/// subscriber, and none of the kernel's.
 #[inline(always)]
-pub(crate) fn upstream(ranges: &Ranges, dst: u32) -> Step<()> {
+pub(crate) fn upstream(ranges: &Ranges, reader: &Reader, dst: u32) -> Step<()> {
     if ranges.is_ordinary(dst) {
         return Ok(());
     }
-    match ranges.special(dst) {
+    match ranges.special(reader, dst) {
         None => Ok(()),
         Some(Special::Invalid) => drop(Counter::DestinationInvalid),
-        Some(Special::Pool) => drop(Counter::DestinationSubscriber),
+        Some(Special::Pool | Special::Network(_)) => drop(Counter::DestinationSubscriber),
         Some(Special::Gateway) => drop(Counter::DestinationGateway),
     }
 }
 
-/// Downstream: which range of ours the destination lies in. Anything else is the kernel's.
+/// What a destination downstream is to us.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ours<'a> {
+    /// An address of a NAT pool or a routed subscriber's.
+    Range(&'a PoolRange),
+    /// An address in a network behind a subscriber.
+    Network(NetworkOwner),
+}
+
+/// Downstream: what of ours the destination is. Anything else is the kernel's.
 #[inline(always)]
-pub(crate) fn downstream(ranges: &Ranges, dst: u32, port: u8) -> Step<&PoolRange> {
+pub(crate) fn downstream<'a>(
+    ranges: &'a Ranges,
+    reader: &Reader,
+    dst: u32,
+    port: u8,
+) -> Step<Ours<'a>> {
     match ranges.find(dst) {
         Some(PoolRange {
             kind: RangeKind::Subscriber,
             ..
         }) => drop(Counter::DestinationSubscriber),
-        Some(range) => Ok(range),
-        None => Err(Verdict::Host { port }),
+        Some(range) => Ok(Ours::Range(range)),
+        None => match ranges.network(reader, dst) {
+            Some(owner) => Ok(Ours::Network(owner)),
+            None => Err(Verdict::Host { port }),
+        },
     }
 }
 

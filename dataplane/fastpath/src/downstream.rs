@@ -2,13 +2,16 @@
 //!
 //! Usual packets go the way of [`crate::usual`]; this is the way of all others, and the one that knows the reasons.
 
-use bng_shm::{BlockOwner, Counter, PoolRange, RangeKind, Reverse, SessionLine, SlotIndex};
+use bng_shm::{
+    BlockOwner, Counter, NetworkOwner, PoolRange, RangeKind, Reverse, SessionLine, SlotIndex,
+};
 use bng_wire::l4::tcp_flag::SYN;
 use bng_wire::pppoe::protocol;
 
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::Burst;
 use crate::coalesce::Hints;
+use crate::destination::Ours;
 use crate::flow::{self, Direction, Flow};
 use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
@@ -40,12 +43,43 @@ pub(crate) struct Arrival {
 enum Target {
     /// An address of a NAT pool, by its dense index.
     Nat { address_index: u16, flow: Flow },
-    /// A routed subscriber's address.
+    /// A routed subscriber's address, or one in a network behind a subscriber.
     Routed {
-        owner: BlockOwner,
+        owner: RoutedOwner,
         /// TCP control bits; 0 for other protocols.
         tcp_flags: u8,
     },
+}
+
+/// The session a routed address leads to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RoutedOwner {
+    /// By its framed-ip.
+    Address(BlockOwner),
+    /// By a network behind its subscriber.
+    Network(NetworkOwner),
+}
+
+impl RoutedOwner {
+    #[inline(always)]
+    pub(crate) const fn slot(&self) -> SlotIndex {
+        match self {
+            Self::Address(owner) => owner.slot,
+            Self::Network(owner) => owner.slot,
+        }
+    }
+
+    /// Whether `session`, in the owner's slot, is the one the address was given to, and no later one.
+    #[inline(always)]
+    pub(crate) fn leads_to(&self, session: &SessionLine, dst: u32) -> bool {
+        match self {
+            Self::Address(owner) => {
+                session.generation() & OWNER_GENERATION == owner.generation
+                    && session.framed_ip() == dst
+            }
+            Self::Network(owner) => owner.is(session.generation()),
+        }
+    }
 }
 
 impl Arrival {
@@ -103,15 +137,32 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()
         other => other.map_err(Verdict::Drop)?,
     };
     place.packet = packet;
-    let range = destination::downstream(&stages.ranges, packet.dst, buf.port())?;
-    source_check::downstream(&stages.ranges, packet.src)?;
+    let reader = stages.shm.reader();
+    let ours = destination::downstream(&stages.ranges, reader, packet.dst, buf.port())?;
+    source_check::downstream(&stages.ranges, reader, packet.src)?;
     let bytes = bytes.get(..usize::from(packet.len)).unwrap_or(&[]);
     let flow = flow::parse(bytes, &packet, Direction::Downstream);
-    if range.kind != RangeKind::Nat {
-        let tcp_flags = flow.map_or(0, |flow| flow.tcp_flags);
-        return routed_target(stages, range, tcp_flags, place);
+    let tcp_flags = || flow.map_or(0, |flow| flow.tcp_flags);
+    match ours {
+        Ours::Range(range) if range.kind == RangeKind::Nat => {
+            nat_target(range, flow.map_err(Verdict::Drop)?, place);
+        }
+        Ours::Range(range) => {
+            let Some(owner) = reader.framed_owner(range, packet.dst.into()) else {
+                return drop(Counter::SessionUnknown);
+            };
+            place.target = Target::Routed {
+                owner: RoutedOwner::Address(owner),
+                tcp_flags: tcp_flags(),
+            };
+        }
+        Ours::Network(owner) => {
+            place.target = Target::Routed {
+                owner: RoutedOwner::Network(owner),
+                tcp_flags: tcp_flags(),
+            };
+        }
     }
-    nat_target(range, flow.map_err(Verdict::Drop)?, place);
     Ok(())
 }
 
@@ -126,31 +177,11 @@ fn nat_target(range: &PoolRange, flow: Flow, place: &mut Arrival) {
     };
 }
 
-/// The destination is a routed subscriber's address in `range`.
-fn routed_target(
-    stages: &Stages,
-    range: &PoolRange,
-    tcp_flags: u8,
-    place: &mut Arrival,
-) -> Step<()> {
-    match stages
-        .shm
-        .reader()
-        .framed_owner(range, place.packet.dst.into())
-    {
-        Some(owner) => {
-            place.target = Target::Routed { owner, tcp_flags };
-            Ok(())
-        }
-        None => drop(Counter::SessionUnknown),
-    }
-}
-
 /// A packet with options, whose header is right otherwise: the kernel's, unless it is for a subscriber.
 #[cold]
 fn options(stages: &Stages, bytes: &[u8], port: u8) -> Step<()> {
     let dst = bng_wire::ipv4::parse(bytes).map_or(0, |packet| packet.dst);
-    destination::downstream(&stages.ranges, dst, port)?;
+    destination::downstream(&stages.ranges, stages.shm.reader(), dst, port)?;
     drop(Counter::Ipv4Options)
 }
 
@@ -172,7 +203,7 @@ fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
                 .entry
                 .map_or_else(|| drop(missing), |entry| Ok(entry.slot))?
         }
-        Target::Routed { owner, .. } => owner.slot,
+        Target::Routed { owner, .. } => owner.slot(),
     };
     let unknown = place.target.unknown();
     session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)
@@ -224,7 +255,7 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
         }
         (Target::Nat { .. }, None) => return drop(unknown),
         (Target::Routed { owner, tcp_flags }, _) => {
-            if !leads_to(owner, &session, packet.dst) {
+            if !owner.leads_to(&session, packet.dst) {
                 return drop(unknown);
             }
             (*tcp_flags, None)
@@ -234,13 +265,13 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
     filter::downstream(filters, &policy, packet, buf.data(), inside_port)?;
     if ttl::left(packet).is_err() {
         let (error, reason) = (Error::TimeExceeded, Counter::TtlExpired);
-        return Err(refuse(stages, buf, packet, &session, error, reason));
+        return Err(refuse(stages, buf, place, &session, error, reason));
     }
     let mtu = session.mtu();
     let is_oversized = packet.len > mtu;
     if is_oversized && packet.dont_fragment() {
         let (error, reason) = (Error::FragmentationNeeded { mtu }, Counter::PacketTooBig);
-        return Err(refuse(stages, buf, packet, &session, error, reason));
+        return Err(refuse(stages, buf, place, &session, error, reason));
     }
     policy::police_down(shm, *slot, policy.down(), packet.len, *now_ns)?;
     let Some((ip, l4)) = packet.parts(buf.data_mut()) else {
@@ -291,27 +322,21 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
 }
 
 /// Tells the sender why its packet does not get to the subscriber. A port without an address of its own answers from the
-/// packet's NAT address or, to a routed subscriber, from the session's gateway address.
+/// packet's NAT address or, to a routed address, from the session's gateway address.
 #[cold]
 #[inline(never)]
 fn refuse<B: PacketBuf>(
     stages: &mut Stages,
     buf: &mut B,
-    packet: &Packet,
+    place: &Arrival,
     session: &SessionLine,
     error: Error,
     reason: Counter,
 ) -> Verdict {
-    let instead = if session.nat().is_some() {
-        packet.dst
-    } else {
-        session.gateway_ip()
+    let packet = &place.packet;
+    let instead = match place.target {
+        Target::Nat { .. } => packet.dst,
+        Target::Routed { .. } => session.gateway_ip(),
     };
     icmp_reply::to_core(stages, buf, packet, instead, error, reason)
-}
-
-/// A routed address leads to the session it was given to, and to no later one in the same slot.
-#[inline(always)]
-pub(crate) fn leads_to(owner: &BlockOwner, session: &SessionLine, dst: u32) -> bool {
-    session.generation() & OWNER_GENERATION == owner.generation && session.framed_ip() == dst
 }

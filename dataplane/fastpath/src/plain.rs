@@ -134,7 +134,7 @@ impl FastPath {
             if fact.dst == session.gateway_ip() {
                 return drop(Counter::DestinationGateway);
             }
-            destination::upstream(&stages.ranges, fact.dst)?;
+            destination::upstream(&stages.ranges, stages.shm.reader(), fact.dst)?;
             limits(fact, &policy, &session, policy.up())?;
             stages.shm.reader().prefetch_stats(fact.slot);
             Ok(None)

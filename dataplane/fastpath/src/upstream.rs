@@ -16,6 +16,7 @@ use crate::fib::Fib4;
 use crate::flow::{self, Direction, Flow};
 use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
+use crate::source_check::Source;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
@@ -178,12 +179,13 @@ fn check<B: PacketBuf>(
     }
     let packet = &frame.packet;
     let policy = policy::of(stages.shm.reader(), &session)?;
-    source_check::upstream(&stages.ranges, &session, &policy, packet)?;
+    let reader = stages.shm.reader();
+    let source = source_check::upstream(&stages.ranges, reader, (slot, &session), &policy, packet)?;
     filter::upstream(&stages.filters, &policy, packet, buf.data())?;
     if packet.dst == session.gateway_ip() {
         return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port, &policy);
     }
-    destination::upstream(&stages.ranges, packet.dst)?;
+    destination::upstream(&stages.ranges, stages.shm.reader(), packet.dst)?;
     if ttl::left(packet).is_err() {
         let (error, reason) = (Error::TimeExceeded, Counter::TtlExpired);
         return Err(icmp_reply::to_subscriber(
@@ -191,8 +193,11 @@ fn check<B: PacketBuf>(
         ));
     }
     frame.generation = generation;
-    frame.nat = session.nat();
-    if frame.nat.is_none() {
+    frame.nat = match source {
+        Source::Session => session.nat(),
+        Source::Network => None,
+    };
+    if frame.nat.is_none() && source == Source::Session {
         routed(&stages.ranges, session.framed_ip())?;
     }
     frame.meter = policy.up();

@@ -10,8 +10,8 @@ use bng_fastpath::coalesce::{Coalescer, Protocols, Settings, Sink};
 use bng_fastpath::testing::{Spec, TestBuf, World, echo, tcp, udp};
 use bng_fastpath::{Direction, Origin, PacketBuf, Verdict};
 use bng_shm::{
-    Adjacency, Filter, FilterAction, FilterId, FilterRule, NextHopId, Policy, PolicyId, Rate,
-    Session, SlotIndex, Vlans,
+    Adjacency, Filter, FilterAction, FilterId, FilterRule, Network, NextHopId, Policy, PolicyId,
+    Rate, Session, SlotIndex, Vlans,
 };
 use proptest::prelude::*;
 
@@ -60,11 +60,25 @@ const POLICED: PolicyId = PolicyId(5);
 const ABSENT: PolicyId = PolicyId(9);
 const SESSIONS: u32 = 7;
 
+/// A host in the network behind session `n`, if that has one.
+fn behind(n: u32) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, n as u8, 9)
+}
+
+/// Whose address the subscriber's end of a packet has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Session,
+    Network,
+    OtherNetwork,
+    Nobody,
+}
+
 fn slot(n: u32) -> SlotIndex {
     World::slot(n)
 }
 
-/// Sessions of every kind: tags, NAT, policies.
+/// Sessions of every kind: tags, NAT, policies, networks.
 fn world() -> (World, Vec<Session>) {
     let mut world = World::new(Spec::default());
     let rule = FilterRule {
@@ -109,7 +123,15 @@ fn world() -> (World, Vec<Session>) {
             5 => session.framed_ip = Ipv4Addr::UNSPECIFIED,
             _ => session.mtu = 100,
         }
-        world.publish(slot(n), session)
+        let session = world.publish(slot(n), session);
+        if matches!(n, 2 | 3 | 5 | 6) {
+            world.lead_network(
+                slot(n),
+                &session,
+                Network::of(behind(n).into(), 24).unwrap(),
+            );
+        }
+        session
     });
     let sessions = sessions.collect();
     (world, sessions)
@@ -130,7 +152,7 @@ struct Spelled {
     remote_port: u16,
     payload: usize,
     ttl: u8,
-    spoofed: bool,
+    end: End,
     /// Offset and value of a byte to write over.
     edit: Option<(usize, u8)>,
     /// IPv4 header checksum right after that.
@@ -149,6 +171,7 @@ fn spelled() -> impl Strategy<Value = Spelled> {
         Ipv4Addr::new(127, 0, 0, 1),
         Ipv4Addr::new(203, 0, 113, 1),
         Ipv4Addr::new(100, 64, 0, 3),
+        behind(6),
     ]);
     let ports = (
         prop::sample::select(vec![1_000u16, 1_001, 2_000]),
@@ -158,7 +181,14 @@ fn spelled() -> impl Strategy<Value = Spelled> {
     let shape = (
         prop::sample::select(vec![0usize, 1, 12, 30, 80]),
         prop::sample::select(vec![64u8, 64, 64, 2, 1]),
-        prop::bool::weighted(0.1),
+        prop::sample::select(vec![
+            End::Session,
+            End::Session,
+            End::Session,
+            End::Network,
+            End::OtherNetwork,
+            End::Nobody,
+        ]),
         prop::option::weighted(0.2, (0usize..70, any::<u8>())),
         any::<bool>(),
         prop::sample::select(vec![0usize, 60, 64]),
@@ -170,7 +200,7 @@ fn spelled() -> impl Strategy<Value = Spelled> {
     (way, 0..SESSIONS, 0u8..3, flags, ports, shape).prop_map(
         |(way, session, kind, (flags, ends), ports, shape)| {
             let (local_port, remote, remote_port) = ports;
-            let (payload, ttl, spoofed, edit, mended, padding, passed_ms) = shape;
+            let (payload, ttl, end, edit, mended, padding, passed_ms) = shape;
             Spelled {
                 way,
                 session,
@@ -182,7 +212,7 @@ fn spelled() -> impl Strategy<Value = Spelled> {
                 remote_port,
                 payload,
                 ttl,
-                spoofed,
+                end,
                 edit,
                 mended,
                 padding,
@@ -202,23 +232,19 @@ impl Spelled {
         (n, count): (usize, usize),
     ) -> TestBuf {
         let session = &sessions[self.session as usize];
-        let source = match self.spoofed {
-            true => Ipv4Addr::new(9, 9, 9, 9),
-            false => session.framed_ip,
+        let source = match self.end {
+            End::Session => session.framed_ip,
+            End::Network => behind(self.session),
+            End::OtherNetwork => behind((self.session + 1) % SESSIONS),
+            End::Nobody => Ipv4Addr::new(9, 9, 9, 9),
         };
         let (from, to) = match self.way {
             Way::Up => ((source, self.local_port), (self.remote, self.remote_port)),
             Way::Down => {
                 let remote = (self.remote, self.remote_port);
-                let routed = (session.framed_ip, self.local_port);
-                (
-                    remote,
-                    if session.nat.is_some() {
-                        outside
-                    } else {
-                        routed
-                    },
-                )
+                let is_translated = session.nat.is_some() && self.end == End::Session;
+                let inside = (source, self.local_port);
+                (remote, if is_translated { outside } else { inside })
             }
         };
         let payload = vec![0x5a; self.payload];
@@ -421,7 +447,7 @@ fn packet(way: Way, session: u32, kind: u8) -> Spelled {
         remote_port: 443,
         payload: 40,
         ttl: 64,
-        spoofed: false,
+        end: End::Session,
         edit: None,
         mended: false,
         padding: 60,
@@ -436,6 +462,19 @@ fn a_conversation_is_the_same_both_ways() {
             let both =
                 [Way::Up, Way::Down, Way::Up, Way::Down].map(|way| packet(way, session, kind));
             // The first of each burst has none to be like.
+            assert_eq!(compare(&both, 3), (12, 8), "session {session}, kind {kind}");
+        }
+    }
+}
+
+#[test]
+fn a_conversation_of_a_network_behind_a_subscriber_is_the_same_both_ways() {
+    for session in [2, 6] {
+        for kind in [0, 1] {
+            let both = [Way::Up, Way::Down, Way::Up, Way::Down].map(|way| Spelled {
+                end: End::Network,
+                ..packet(way, session, kind)
+            });
             assert_eq!(compare(&both, 3), (12, 8), "session {session}, kind {kind}");
         }
     }

@@ -10,9 +10,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bng_shm::{
-    Adjacency, BlockOwner, Capacities, Counter, Dataplane, Delegated, Event, NextHopId, Policy,
-    PolicyId, Pool6Range, PoolRange, PortAddresses, PortBlock, Publisher, RangeKind, Record, Route,
-    Route6, Session, SessionState, SlotIndex, Take, Vlans,
+    Adjacency, BlockOwner, Capacities, Counter, Dataplane, Delegated, Event, Network, NetworkOwner,
+    NextHopId, Policy, PolicyId, Pool6Range, PoolRange, PortAddresses, PortBlock, Publisher,
+    RangeKind, Record, Route, Route6, Session, SessionState, SlotIndex, Take, Vlans,
 };
 use bng_wire::ethernet::ethertype;
 use bng_wire::pppoe::protocol;
@@ -394,6 +394,16 @@ impl World {
         Session {
             generation,
             ..session
+        }
+    }
+
+    /// Has a network behind a session's subscriber lead to it; workers look for it from their next poll on.
+    pub fn lead_network(&mut self, slot: SlotIndex, session: &Session, network: Network) {
+        let owner = NetworkOwner::new(slot, session.generation);
+        let given = self.publisher.set_network_owner(network, Some(owner));
+        given.unwrap();
+        for worker in &mut self.workers {
+            worker.poll(self.now_ms * 1_000_000);
         }
     }
 

@@ -12,7 +12,7 @@ use bng_wire::ethernet::ETH_LEN;
 use crate::buffer::{BURST, PacketBuf};
 use crate::burst::{AHEAD, Burst};
 use crate::coalesce::Hints;
-use crate::downstream::leads_to;
+use crate::downstream::RoutedOwner;
 use crate::encap::{AccessHeader, Tags};
 use crate::nat_port::in_block;
 use crate::source_check;
@@ -25,15 +25,17 @@ use crate::worker::Stages;
 pub(crate) struct Fact {
     /// Usual so far.
     pub(crate) usual: bool,
-    /// The destination is a NAT pool's address, else a routed subscriber's.
+    /// The destination is a NAT pool's address, else a routed subscriber's or in a network behind one.
     is_nat: bool,
     /// Dense index of a NAT pool's address.
     address_index: u16,
     packet: Packet,
     // From here on: pass 2.
     slot: SlotIndex,
-    /// The reverse mapping, as it lies in the table, or the generation of a routed subscriber's session.
+    /// The reverse mapping, as it lies in the table.
     inside: u64,
+    /// Whom an address leads to that is no NAT pool's.
+    owner: Option<RoutedOwner>,
     // From here on: pass 3.
     /// Largest packet the session takes, bytes. The packet's own size is looked at in pass 4: what is like it may be smaller.
     mtu: u16,
@@ -52,6 +54,7 @@ impl Fact {
         packet: Packet::EMPTY,
         slot: SlotIndex(0),
         inside: 0,
+        owner: None,
         mtu: 0,
         client_mac: [0; 6],
         meter: Meter {
@@ -150,9 +153,12 @@ fn target<'a>(stages: &'a Stages, fact: &mut Fact, last: &mut Option<Last<'a>>) 
     let dst = fact.packet.dst.get();
     let last = match last {
         Some(last) if dst.wrapping_sub(last.first) <= last.more => last,
-        _ => last.insert(range_of(stages, dst)?),
+        _ => match range_of(stages, dst) {
+            Some(range) => last.insert(range),
+            None => return network(stages, fact, dst),
+        },
     };
-    source_check::downstream(&stages.ranges, fact.packet.src.get()).ok()?;
+    source_check::downstream(&stages.ranges, stages.shm.reader(), fact.packet.src.get()).ok()?;
     let range = last.range;
     match range.kind {
         RangeKind::Nat => {
@@ -165,11 +171,21 @@ fn target<'a>(stages: &'a Stages, fact: &mut Fact, last: &mut Option<Last<'a>>) 
                 .prefetch_reverse(index, protocol, fact.packet.dst_port.get());
         }
         RangeKind::Routed => {
-            fact.is_nat = false;
+            (fact.is_nat, fact.owner) = (false, None);
             stages.shm.reader().prefetch_framed(range, dst.into());
         }
         RangeKind::Subscriber => return None,
     }
+    Some(())
+}
+
+/// In a network behind a subscriber, if it is anything to us.
+#[cold]
+fn network(stages: &Stages, fact: &mut Fact, dst: u32) -> Option<()> {
+    let reader = stages.shm.reader();
+    let owner = stages.ranges.network(reader, dst)?;
+    source_check::downstream(&stages.ranges, reader, fact.packet.src.get()).ok()?;
+    (fact.is_nat, fact.owner) = (false, Some(RoutedOwner::Network(owner)));
     Some(())
 }
 
@@ -214,9 +230,12 @@ fn owned(stages: &Stages, fact: &mut Fact) -> Option<()> {
         fact.inside = shm.reverse_word(index, packet.protocol(), port);
         fact.slot = Reverse::unpack(fact.inside)?.slot;
     } else {
-        let owner = framed_owner(stages, packet.dst.get())?;
-        fact.inside = u64::from(owner.generation);
-        fact.slot = owner.slot;
+        let owner = match fact.owner {
+            Some(owner) => owner,
+            None => RoutedOwner::Address(framed_owner(stages, packet.dst.get())?),
+        };
+        fact.owner = Some(owner);
+        fact.slot = owner.slot();
     }
     if shm.reader().owner(fact.slot) != Some(shm.index()) {
         return None;
@@ -261,8 +280,7 @@ fn passes(stages: &Stages, fact: &mut Fact) -> Option<()> {
         }
         (framed_ip.into(), entry.inside_port.into())
     } else {
-        let (slot, generation) = (fact.slot, fact.inside as u32);
-        if !leads_to(&BlockOwner { slot, generation }, &session, packet.dst.get()) {
+        if !fact.owner?.leads_to(&session, packet.dst.get()) {
             return None;
         }
         (packet.dst, packet.dst_port)

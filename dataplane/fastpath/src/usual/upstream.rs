@@ -3,7 +3,7 @@
 //! Pass 1 parses and prefetches the session and the NAT bucket, pass 2 looks whether everything is as it should be, the
 //! route look-up takes the whole burst at once, pass 3 changes and counts.
 
-use bng_shm::{Meter, RangeKind, Reverse, SlotIndex};
+use bng_shm::{Meter, RangeKind, Reverse, SessionLine, SlotIndex};
 use bng_wire::U16;
 use bng_wire::ethernet::ETH_LEN;
 
@@ -15,6 +15,7 @@ use crate::fib::Fib4;
 use crate::nat_port::in_block;
 use crate::nat_table::Key;
 use crate::route;
+use crate::source_check::has_network;
 use crate::usual::{self, End, Packet, Session, SessionFrames, Stayed, UsualSoFar};
 use crate::verdict::Verdict;
 use crate::worker::Stages;
@@ -204,11 +205,14 @@ fn passes(stages: &Stages, fact: &mut Fact, dst: u32) -> Option<()> {
     let src = packet.src.get();
     // A session without an IPv4 address has 0.0.0.0, which is nobody's source.
     if !session.is_from(fact.session.sender)
-        || session.framed_ip() != src
         || src == 0
         || dst == session.gateway_ip()
-        || destination::upstream(&stages.ranges, dst).is_err()
+        || destination::upstream(&stages.ranges, reader, dst).is_err()
     {
+        return None;
+    }
+    let is_own = session.framed_ip() == src;
+    if !is_own && !from_network(stages, fact.slot, &session, src) {
         return None;
     }
     let policy = reader.policy_up(session.policy())?;
@@ -221,9 +225,9 @@ fn passes(stages: &Stages, fact: &mut Fact, dst: u32) -> Option<()> {
     fact.meter = policy.meter;
     reader.prefetch_stats(fact.slot);
     let block = session.block();
-    if block.size == 0 {
+    if !is_own || block.size == 0 {
         fact.src = (packet.src, packet.src_port);
-        return is_routed(stages, src).then_some(());
+        return (!is_own || is_routed(stages, src)).then_some(());
     }
     let generation = Reverse::generation_bits(session.generation());
     let key = fact.key.of_generation(generation);
@@ -232,6 +236,14 @@ fn passes(stages: &Stages, fact: &mut Fact, dst: u32) -> Option<()> {
     let lives = in_block(&block, mapping.address_index, mapping.outside_port)
         && mapping.last_seen == stages.nat.tick;
     lives.then_some(())
+}
+
+/// From a network behind the subscriber, which is not translated.
+#[cold]
+fn from_network(stages: &Stages, slot: SlotIndex, session: &SessionLine, src: u32) -> bool {
+    // Of a session without an IPv4 address nothing is forwarded.
+    let reader = stages.shm.reader();
+    session.framed_ip() != 0 && has_network(&stages.ranges, reader, slot, session, src)
 }
 
 #[cold]

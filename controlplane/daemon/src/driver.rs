@@ -121,11 +121,21 @@ impl Driver {
             .collect();
         let mut seed = [0; 32];
         getrandom::fill(&mut seed)?;
-        let engine = AccessConcentrator::new(
+        let mut engine = AccessConcentrator::new(
             settings::engine_config(config, &settings, &macs),
             clock.time(),
             seed,
         )?;
+        let key = match publisher.kept_key() {
+            Some(key) => key,
+            None => {
+                let mut key = [0; 16];
+                getrandom::fill(&mut key)?;
+                publisher.keep_key(key);
+                key
+            }
+        };
+        engine.set_discovery_key(key);
         let grants = Grants::new(
             Authenticator::new(settings::local_users(config), radius::backends(config)),
             settings::address_pools(config),

@@ -222,6 +222,7 @@ pub(crate) fn recovery_record(live: &Live) -> Record {
         let seconds = |d: Option<Duration>| {
             d.map_or(0, |d| u32::try_from(d.as_secs().max(1)).unwrap_or(u32::MAX))
         };
+        out.padr = record.padr;
         out.our_magic = record.our_magic;
         out.peer_magic = record.peer_magic;
         out.gateway_ip = record.grant.gateway_ip.to_bits();
@@ -288,6 +289,7 @@ pub(crate) fn engine_record(
         },
         mac: MacAddr(session.client_mac),
         vlans: engine_vlans(&session.vlans),
+        padr: record.padr,
         link_mru: match record.max_payload {
             0 => max_mru.min(PPPOE_MRU),
             granted => granted,
@@ -390,6 +392,7 @@ pub(crate) mod tests {
                 c_vlan: Some(7),
                 outer_is_88a8: true,
             }),
+            padr: 0x0123_4567_89ab_cdef,
             link_mru: 1500,
             our_mru: 1500,
             peer_mru: 1480,

@@ -6,7 +6,8 @@
 //! +---------------------------+------------------------------------------------+
 //! ```
 //!
-//! The key is secret to the process, so a cookie does not outlive a restart; the client then starts over with PADI.
+//! The key is secret. With one that outlives the process, so does a cookie: a client that has a PADO when control is restarted
+//! gets its PADS.
 
 use core::hash::Hasher;
 use core::time::Duration;

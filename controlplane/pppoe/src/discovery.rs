@@ -259,11 +259,10 @@ impl AccessConcentrator {
         // A repeated PADR brings the same cookie and Host-Uniq; another session of the client has others.
         let host_uniq = request.tags.find(kind::HOST_UNIQ);
         let present = [u8::from(host_uniq.is_some())];
-        let padr = keyed_digest(
-            &self.digest_key,
-            b"padr",
-            &[cookie, &present, host_uniq.unwrap_or(&[])],
-        );
+        let what = [cookie, &present, host_uniq.unwrap_or(&[])];
+        let digest = u128::from_be_bytes(keyed_digest(&self.padr_key, b"padr", &what));
+        // Half of it is enough to tell a client's own PADRs apart; 0 is none.
+        let padr = ((digest >> 64) as u64).max(1);
         let repeated = self.table.of_line(line).find(|s| s.padr == padr);
         if let Some(session) = repeated {
             if matches!(session.phase(), Phase::Terminate | Phase::Dead) {

@@ -93,13 +93,15 @@ pub struct AccessConcentrator {
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) random: Random,
     pub(crate) digest_key: [u8; 16],
+    pub(crate) padr_key: [u8; 16],
     pub(crate) now: Time,
 }
 
 impl AccessConcentrator {
     /// An access concentrator without sessions.
     ///
-    /// `seed` must come from the system's random source: the AC-Cookie key and all magic numbers derive from it.
+    /// `seed` must come from the system's random source: the AC-Cookie key, until
+    /// [`set_discovery_key`](Self::set_discovery_key), and all magic numbers derive from it.
     ///
     /// # Errors
     /// [`ConfigError`] when the configuration cannot be run.
@@ -140,9 +142,18 @@ impl AccessConcentrator {
             transmits: VecDeque::new(),
             random,
             digest_key: derive(b"digest"),
+            padr_key: derive(b"padr"),
             now,
             config,
         })
+    }
+
+    /// Takes up the key of an earlier process, which came from the system's random source: AC-Cookies that process gave count
+    /// as this one's, and the PADR that started an adopted session is known when it comes again.
+    pub fn set_discovery_key(&mut self, key: [u8; 16]) {
+        let cookie_key = keyed_digest(&key, b"cookie", &[]);
+        self.cookies = CookieJar::new(cookie_key, self.config.cookie_lifetime);
+        self.padr_key = keyed_digest(&key, b"padr", &[]);
     }
 
     /// Handles a frame received on an access port, from its destination address on; it may end with padding.

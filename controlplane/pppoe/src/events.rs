@@ -269,6 +269,8 @@ pub struct SessionRecord {
     pub mac: MacAddr,
     /// VLAN tags of its frames, outermost first.
     pub vlans: VlanStack,
+    /// Digest of the PADR that started it, by which that PADR is known when it comes again; 0 when there is none.
+    pub padr: u64,
     /// Largest MRU the link allows, in bytes: 1492, more with RFC 4638, less on a small MTU.
     pub link_mru: u16,
     /// Largest PPP information field we take, in bytes.

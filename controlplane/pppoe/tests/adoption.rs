@@ -11,7 +11,8 @@ mod peer;
 use bng_pppoe::codec::frame;
 use bng_pppoe::codec::lcp::code as lcp_code;
 use bng_pppoe::{
-    AuthError, AuthVerdict, DropReason, Event, Outcome, PortId, RejectCause, TerminateCause, Time,
+    AccessConcentrator, AuthError, AuthVerdict, DropReason, Event, Outcome, PortId, RejectCause,
+    TerminateCause, Time,
 };
 use bng_wire::MacAddr;
 use bng_wire::pppoe::code;
@@ -67,6 +68,69 @@ fn an_adopted_session_goes_on_with_echo_renegotiation_and_termination() {
         next.events.last(),
         Some(Event::SessionDown { was_up: true, .. })
     ));
+}
+
+/// An engine of another seed, as after a restart, with the discovery key both had.
+fn restarted(world: &World, key: [u8; 16]) -> World {
+    let mut next = World::new(config());
+    next.now = Time::from_millis(world.now.as_millis() + 2_000);
+    next.ac = AccessConcentrator::new(config(), next.now, [77; 32]).unwrap();
+    next.ac.set_discovery_key(key);
+    next
+}
+
+#[test]
+fn a_padr_that_comes_again_after_a_restart_gets_the_session_it_had() {
+    let key = [9; 16];
+    let mut world = World::new(config());
+    world.ac.set_discovery_key(key);
+    let mut client = Client::new(1);
+    client.dial(&mut world);
+    let record = record_of(&world);
+    let mut next = restarted(&world, key);
+    next.ac.adopt(next.now, record.clone()).unwrap();
+
+    let frames = next.feed(&client.padr());
+    let [pads] = &frames[..] else {
+        panic!("{frames:?}")
+    };
+    let (code, session_id, _) = as_discovery(pads);
+    assert_eq!(
+        (code, session_id),
+        (code::PADS, record.session.session_id),
+        "the same session"
+    );
+    assert_eq!(next.count(Outcome::PadrRepeated), 1);
+    assert_eq!(next.session(), record.session, "and no other");
+    assert_eq!(next.ac.record(record.session), Some(record.clone()));
+
+    // Another PADR of this client is for another session.
+    client.host_uniq = b"other".to_vec();
+    next.feed(&client.padr());
+    assert_eq!(next.ac.sessions().count(), 2);
+
+    // Nothing is known of a record that has no digest.
+    let mut next = restarted(&world, key);
+    let old = bng_pppoe::SessionRecord { padr: 0, ..record };
+    next.ac.adopt(next.now, old).unwrap();
+    next.feed(&client.padr());
+    assert_eq!(next.ac.sessions().count(), 2);
+}
+
+#[test]
+fn a_pado_of_before_a_restart_counts_with_the_same_key_only() {
+    for (key, started) in [([9; 16], true), ([8; 16], false)] {
+        let mut world = World::new(config());
+        world.ac.set_discovery_key([9; 16]);
+        let mut client = Client::new(1);
+        let pado = world.feed(&client.padi());
+        client.react(&pado[0]);
+        let mut next = restarted(&world, key);
+        next.feed(&client.padr());
+        assert_eq!(next.ac.sessions().count(), usize::from(started));
+        let forged = next.dropped(DropReason::CookieForged);
+        assert_eq!(forged, u64::from(!started));
+    }
 }
 
 #[test]

@@ -191,6 +191,8 @@ pub(crate) struct Header {
     pub(crate) mbufs: [AtomicU32; 2],
     /// Where there are networks behind subscribers; under `pools_version`.
     pub(crate) networks: [AtomicU64; NetworkSummary::WORDS],
+    /// A key of control's own, kept for its next run; zero for none.
+    pub(crate) control_key: [AtomicU64; 2],
 }
 
 shared!(
@@ -219,6 +221,7 @@ shared!(
         routes_refused,
         mbufs,
         networks,
+        control_key,
     }
 );
 

@@ -154,6 +154,26 @@ impl Publisher {
         }
     }
 
+    // ---- what control keeps for itself ------------------------------------------------------------
+
+    /// The key an earlier run of control kept; `None` when there is none, or half of one.
+    #[must_use]
+    pub fn kept_key(&self) -> Option<[u8; 16]> {
+        let halves = &self.tables.header[0].control_key;
+        let halves = [0, 1].map(|at: usize| halves[at].load(Ordering::Relaxed));
+        let key = halves.map(u64::to_ne_bytes);
+        (!halves.contains(&0)).then(|| key.as_flattened().try_into().ok())?
+    }
+
+    /// Keeps a key for the next run of control, for as long as the memory lives.
+    pub fn keep_key(&mut self, key: [u8; 16]) {
+        let (halves, _) = key.as_chunks::<8>();
+        for (word, half) in self.tables.header[0].control_key.iter().zip(halves) {
+            word.store(u64::from_ne_bytes(*half), Ordering::Relaxed);
+            fault_point();
+        }
+    }
+
     // ---- epochs ---------------------------------------------------------------------------------
 
     /// Starts a grace period for everything withdrawn so far.
@@ -504,6 +524,20 @@ mod tests {
             assert_eq!(pools.ranges().len(), 1);
         }
         assert!(!reader.refresh_pools(&mut pools));
+    }
+
+    #[test]
+    fn a_key_is_kept_for_the_next_run_whole_or_not_at_all() {
+        let (_dataplane, mut publisher) = Dataplane::in_process(Capacities::SMALL).unwrap();
+        assert_eq!(publisher.kept_key(), None);
+        let key: [u8; 16] = std::array::from_fn(|at| at as u8);
+        publisher.keep_key(key);
+        let tables = publisher.tables.clone();
+        let next = Publisher::over(tables, Capacities::SMALL, Presence::alone(), None, false);
+        assert_eq!(next.kept_key(), Some(key));
+        let halves = &publisher.tables.header[0].control_key;
+        halves[1].store(0, Ordering::Relaxed);
+        assert_eq!(next.kept_key(), None, "a write cut short");
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub const NAME_MAX: usize = 255;
 pub const LINE_ID_MAX: usize = 63;
 
 /// Bytes for what AAA said of a session (Class, routes, intervals).
-pub const TERMS_MAX: usize = 502;
+pub const TERMS_MAX: usize = 498;
 
 /// Everything control keeps of a session beyond its table entry. Plain bytes, native byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -32,6 +32,8 @@ pub struct Record {
     pub prefix: u64,
     /// Upper half of the delegated prefix, 0 for none.
     pub delegated: u64,
+    /// Digest of the PADR that started the session, control's own; 0 for none.
+    pub padr: u64,
     /// Most octets of both directions together, 0 for no limit.
     pub quota_octets: u64,
     /// Our LCP magic number.
@@ -66,8 +68,6 @@ pub struct Record {
     pub nat_size: u16,
     /// Dense index of the port block's address.
     pub nat_index: u16,
-    /// The next LCP, IPCP and echo identifiers.
-    pub identifiers: [u8; 4],
     /// Lengths of the names below.
     pub user_len: u8,
     /// See `user_len`.

@@ -67,6 +67,22 @@ fn sessions_go_on_over_a_restart_of_the_control_plane() {
 }
 
 #[test]
+fn a_padr_repeated_after_a_restart_leads_to_the_session_there_is() {
+    let mut world = World::new(CONFIG);
+    let mut clients = clients();
+    world.dial(&mut clients);
+    let id = clients[0].session_id;
+    world.stop_control();
+    world.start_control();
+    clients[0].repeat_padr();
+    world.until("PADS", &mut clients, |_, clients| {
+        clients[0].pads == 2 && clients[0].up
+    });
+    assert_eq!(clients[0].session_id, id);
+    assert_eq!(world.sessions().total, 2);
+}
+
+#[test]
 fn a_session_that_was_not_up_is_ended_with_a_padt_and_can_dial_again() {
     let mut world = World::new(CONFIG);
     let mut clients = clients();

@@ -46,6 +46,9 @@ pub(crate) struct Client {
     lcp_acks: bool,
     ipcp_acks: bool,
     ipcp_acked: bool,
+    /// Its latest PADR, and PADS received.
+    padr: Vec<u8>,
+    pub(crate) pads: u32,
     /// Frames to send.
     pub(crate) out: Vec<Vec<u8>>,
 }
@@ -78,6 +81,8 @@ impl Client {
             lcp_acks: false,
             ipcp_acks: false,
             ipcp_acked: false,
+            padr: Vec::new(),
+            pads: 0,
             out: Vec::new(),
         }
     }
@@ -112,6 +117,11 @@ impl Client {
         assert!(tags.put(kind::SERVICE_NAME, b""));
         assert!(tags.put(kind::HOST_UNIQ, b"test"));
         self.discover(MacAddr::BROADCAST, discovery::PADI, tags.finish());
+    }
+
+    /// Sends the PADR of its session again.
+    pub(crate) fn repeat_padr(&mut self) {
+        self.out.push(self.padr.clone());
     }
 
     /// Sends a PADT.
@@ -231,10 +241,12 @@ impl Client {
                     assert!(reply.put(kind, tags.find(kind).unwrap()));
                 }
                 self.discover(frame.src, discovery::PADR, reply.finish());
+                self.padr = self.out.last().unwrap().clone();
             }
             discovery::PADS => {
                 assert_ne!(session_id, 0);
                 self.session_id = session_id;
+                self.pads += 1;
                 self.renegotiate();
             }
             discovery::PADT => {

@@ -77,8 +77,8 @@ pub(crate) struct Session {
     pub(crate) lower: Lower,
     pub(crate) line: AccessLine,
     pub(crate) subscriber: Subscriber,
-    /// Digest of the PADR that started it; all zero for an adopted session.
-    pub(crate) padr: [u8; 16],
+    /// Digest of the PADR that started it; 0 when that is not known.
+    pub(crate) padr: u64,
     /// The deadline the engine's schedule holds for this session.
     pub(crate) scheduled: Option<Time>,
     /// Whether the engine counts this session as half-open.
@@ -121,7 +121,7 @@ impl Session {
         lower: Lower,
         line: AccessLine,
         subscriber: Subscriber,
-        padr: [u8; 16],
+        padr: u64,
         link_mru: u16,
         cx: &mut Context<'_>,
     ) -> Self {
@@ -210,7 +210,7 @@ impl Session {
                 remote_id: record.remote_id.into(),
                 service_name: record.service_name.into(),
             },
-            padr: [0; 16],
+            padr: record.padr,
             scheduled: None,
             counted_half_open: false,
             counted_silent: None,

@@ -135,6 +135,7 @@ impl Session {
             session: self.lower.session,
             mac: self.line.mac,
             vlans: self.lower.header.vlans,
+            padr: self.padr,
             link_mru: lcp.link_mru(),
             our_mru: lcp.our_mru(),
             peer_mru: lcp.peer_mru(),

@@ -7,6 +7,7 @@ use serde_json::Value;
 use ureq::Agent;
 
 use crate::error::{LabError, Result};
+use crate::events::EventStream;
 use crate::namespace::Namespace;
 
 /// Client of one gateway.
@@ -57,6 +58,36 @@ impl<'lab> Api<'lab> {
         }
     }
 
+    /// GET of a file.
+    ///
+    /// # Errors
+    /// [`LabError::HttpStatus`] for a status other than 200.
+    pub fn download(&self, path: &str) -> Result<Vec<u8>> {
+        let url = format!("{}{path}", self.base);
+        let request = self
+            .agent
+            .get(&url)
+            .header("Authorization", format!("Bearer {}", self.token));
+        let outcome = self.namespace.within(|| {
+            let mut response = request.call()?;
+            let body = response.body_mut().read_to_vec()?;
+            Ok((response.status().as_u16(), body))
+        })?;
+        let outcome: std::result::Result<_, ureq::Error> = outcome;
+        match outcome {
+            Ok((200, body)) => Ok(body),
+            Ok((status, body)) => {
+                let body = String::from_utf8_lossy(&body).into_owned();
+                Err(self.status("GET", path, status, body))
+            }
+            Err(source) => Err(LabError::Http {
+                method: "GET",
+                url,
+                source: Box::new(source),
+            }),
+        }
+    }
+
     /// DELETE.
     ///
     /// # Errors
@@ -88,6 +119,64 @@ impl<'lab> Api<'lab> {
             200..300 if body.is_empty() => Ok(Value::Null),
             200..300 => parse(path, body),
             _ => Err(self.status("PATCH", path, status, body)),
+        }
+    }
+
+    /// POST of a JSON document; returns status and body.
+    ///
+    /// # Errors
+    /// [`LabError::Http`] when there is no answer.
+    pub fn post_raw(&self, path: &str, document: &Value) -> Result<(u16, String)> {
+        let text = document.to_string();
+        self.request("POST", path, |agent, url, token| {
+            agent
+                .post(url)
+                .header("Authorization", token)
+                .header("Content-Type", "application/json")
+                .send(&text)
+        })
+    }
+
+    /// POST of a JSON document; returns the answer's.
+    ///
+    /// # Errors
+    /// [`LabError::HttpStatus`] for a status that is not 2xx, [`LabError::Unreadable`] when the body is not JSON.
+    pub fn post(&self, path: &str, document: &Value) -> Result<Value> {
+        match self.post_raw(path, document)? {
+            (200..300, body) => parse(path, body),
+            (status, body) => Err(self.status("POST", path, status, body)),
+        }
+    }
+
+    /// Follows the stream of events: what comes from now on or, with `last`, after the event of that id. `limit` is for the whole
+    /// of the stream.
+    ///
+    /// # Errors
+    /// [`LabError::Http`] when there is no answer, [`LabError::HttpStatus`] for a status other than 200.
+    pub fn events(&self, last: Option<&str>, limit: Duration) -> Result<EventStream> {
+        let path = "/api/v1/events";
+        let url = format!("{}{path}", self.base);
+        let request = self
+            .agent
+            .get(&url)
+            .header("Authorization", format!("Bearer {}", self.token));
+        let request = match last {
+            Some(id) => request.header("Last-Event-ID", id),
+            None => request,
+        };
+        let request = request.config().timeout_global(Some(limit)).build();
+        let outcome = self.namespace.within(|| request.call())?;
+        let mut response = outcome.map_err(|source| LabError::Http {
+            method: "GET",
+            url: url.clone(),
+            source: Box::new(source),
+        })?;
+        match response.status().as_u16() {
+            200 => Ok(EventStream::new(url, response.into_body().into_reader())),
+            status => {
+                let body = response.body_mut().read_to_string().unwrap_or_default();
+                Err(self.status("GET", path, status, body))
+            }
         }
     }
 

@@ -173,12 +173,7 @@ fn session_id(sessions: &Value, user: &str) -> anyhow::Result<String> {
 
 fn bngctl(lab: &Lab, arguments: &[&str]) -> anyhow::Result<()> {
     println!("     $ bngctl {}", arguments.join(" "));
-    let token = lab.token_file();
-    let token = token.to_string_lossy();
-    let url = format!("http://{}", addresses::API);
-    let mut all = vec!["--url", &url, "--token-file", &token];
-    all.extend(arguments);
-    note(lab.run_in(lab.gateway(), "bngctl", &all)?);
+    note(lab.bngctl(arguments)?);
     Ok(())
 }
 

@@ -482,15 +482,17 @@ impl Lab {
     }
 
     /// Starts a DHCPv6 client (wide-dhcpv6-client) in the booted client, with the configuration `file` there, on `interface`; it
-    /// writes to `/run/dhcp6c.log`.
+    /// writes to `/run/dhcp6c.log`; SIGTERM to the process in `/var/run/dhcp6c.pid` has it release what it holds, then end.
     ///
     /// # Errors
     /// [`LabError::Missing`] when `scripts/setup test` did not fetch it.
     pub fn start_dhcp6c(&mut self, file: &str, interface: &str) -> Result<()> {
         let program = self.programs.kernel.dhcp6c()?;
         let libraries = self.programs.kernel.dir.join("usr/lib/x86_64-linux-gnu");
+        // Where it keeps its identifier there is nothing to be written.
         let command = format!(
-            "LD_LIBRARY_PATH={} {} -f -D -c {file} {interface} >/run/dhcp6c.log 2>&1 &",
+            "mountpoint -q /var/lib || mount -t tmpfs tmpfs /var/lib && mkdir -p /var/lib/dhcpv6 && \
+             LD_LIBRARY_PATH={} {} -f -D -c {file} {interface} >/run/dhcp6c.log 2>&1 &",
             libraries.display(),
             program.display()
         );
@@ -536,6 +538,33 @@ impl Lab {
             status: output.status,
             output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         })
+    }
+
+    /// Runs `bngctl` in the gateway's namespace and returns what it prints.
+    ///
+    /// # Errors
+    /// As [`Lab::run_in`].
+    pub fn bngctl(&self, arguments: &[&str]) -> Result<String> {
+        let access = self.bngctl_access();
+        let access = access.iter().map(String::as_str);
+        let all: Vec<&str> = access.chain(arguments.iter().copied()).collect();
+        self.run_in(&self.gateway, "bngctl", &all)
+    }
+
+    /// Starts `bngctl` there and leaves it running; its output is in `DIR/NAME.out`, see [`Process::output`].
+    ///
+    /// # Errors
+    /// When it is missing or does not start.
+    pub fn start_bngctl(&self, name: &str, arguments: &[&str]) -> Result<Process> {
+        let mut command = Command::new(self.programs.find("bngctl")?);
+        command.args(self.bngctl_access()).args(arguments);
+        Process::start(&self.gateway, self.dir(), name, command)
+    }
+
+    fn bngctl_access(&self) -> [String; 4] {
+        let url = format!("http://{}", addresses::API);
+        let token = self.token_file().to_string_lossy().into_owned();
+        ["--url".to_owned(), url, "--token-file".to_owned(), token]
     }
 
     /// Waits until `count` more frames have reached the internet host, whoever sent them.

@@ -74,6 +74,9 @@ pub struct DynamicAuthorization {
     pub listen: SocketAddr,
     /// Who may ask. At least one, at most 16.
     pub clients: Vec<DynamicAuthorizationClient>,
+    /// Whether a request without Event-Timestamp is dropped, default yes: such a one can be repeated by whoever has overheard it.
+    #[serde(default = "yes")]
+    pub require_event_timestamp: bool,
 }
 
 /// One entry of `radius.dynamic_authorization.clients`.
@@ -84,6 +87,10 @@ pub struct DynamicAuthorizationClient {
     pub address: IpAddr,
     /// Shared secret, 1 to 128 bytes.
     pub secret: SecretString,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 const fn timeout_ms() -> u16 {

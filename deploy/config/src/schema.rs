@@ -343,6 +343,7 @@ const RADIUS: &[Key] = &[
         Kind::Section(&[
             required("listen", Kind::Socket),
             required("clients", list(&Kind::Section(RADIUS_CLIENT), 1, 16)),
+            optional("require_event_timestamp", Kind::Switch),
         ]),
     ),
 ];

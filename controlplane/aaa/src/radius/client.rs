@@ -15,7 +15,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroizing;
 
-use super::packet::{self, Authenticator, Malformed, Packet, TooLong, code};
+use super::packet::{self, Authenticator, Packet, TooLong, code};
 use super::{attribute, packet::List};
 
 /// Identifiers of one source port.
@@ -100,28 +100,8 @@ pub enum Outcome {
     TooLong,
 }
 
-macro_rules! discards {
-    ($($name:ident = $label:literal, $help:literal;)+) => {
-        /// Why a datagram of a server was discarded.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Discard {
-            $( #[doc = $help] $name, )+
-        }
-
-        impl Discard {
-            /// All, in a fixed order.
-            pub const ALL: &'static [Self] = &[ $( Self::$name, )+ ];
-
-            /// The label in metrics.
-            #[must_use]
-            pub const fn label(self) -> &'static str {
-                match self { $( Self::$name => $label, )+ }
-            }
-        }
-    };
-}
-
 discards! {
+    /// Why a datagram of a server was discarded.
     Short = "short", "Shorter than a header.";
     Length = "length", "The length field does not fit the datagram.";
     Attribute = "attribute", "An attribute's length is below 2 or past the packet.";
@@ -130,16 +110,6 @@ discards! {
     Authenticator = "authenticator", "The Response Authenticator is wrong: another secret, or a forgery.";
     NoMessageAuthenticator = "no_message_authenticator", "An answer to an Access-Request without Message-Authenticator.";
     MessageAuthenticator = "message_authenticator", "The Message-Authenticator is wrong.";
-}
-
-impl From<Malformed> for Discard {
-    fn from(malformed: Malformed) -> Self {
-        match malformed {
-            Malformed::Short => Self::Short,
-            Malformed::Length => Self::Length,
-            Malformed::Attribute => Self::Attribute,
-        }
-    }
 }
 
 /// What happened with a server.

@@ -3,24 +3,28 @@
 //! A datagram goes into [`Listener::handle_datagram`]; what is to be done comes back, and its result goes into
 //! [`Listener::answer`]. A request that comes again, from the same address and port with the same identifier and authenticator,
 //! gets the answer it got and has no second effect; while its first one is under way it gets none. Of one with Event-Timestamp
-//! the port does not matter: who repeats what it has overheard, from a port of its own, has no effect. Answers are remembered
-//! until others need their place.
+//! the port does not matter: who repeats what it has overheard, from a port of its own, has no effect.
+//!
+//! A request is remembered at least as long as its Event-Timestamp is good, and longer while nobody needs its place. When all
+//! places are taken by such requests, new ones are discarded. Nothing is remembered over a restart: what is not later than the
+//! start of the process may be a repetition, and is discarded. Of a request without Event-Timestamp nobody can say when it
+//! was made; it is discarded unless the [`Policy`] allows it, and then it is good again 300 s later.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use secrecy::{ExposeSecret, SecretString};
 
 use super::attribute as a;
-use super::packet::{self, Authenticator, List, Malformed, Packet, code};
+use super::packet::{self, Authenticator, List, Packet, code};
 use super::request::{self, Nas};
 use super::terms;
 use crate::dynamic::{Change, Refusal, Selector};
 
 /// How far Event-Timestamp may be from our clock, seconds (RFC 5176 section 6.3).
 pub const WINDOW_S: u64 = 300;
-/// Answers that are remembered.
-const REMEMBERED: usize = 4_096;
+/// Requests that are remembered: 218 a second, all the time.
+pub const REMEMBERED: usize = 65_536;
 /// Attribute types that identify the gateway or the request, or carry no wish.
 const NO_WISH: [u8; 9] = [
     a::NAS_IP_ADDRESS,
@@ -34,28 +38,8 @@ const NO_WISH: [u8; 9] = [
     a::REPLY_MESSAGE,
 ];
 
-macro_rules! discards {
-    ($($name:ident = $label:literal, $help:literal;)+) => {
-        /// Why a request got no answer.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Discard {
-            $( #[doc = $help] $name, )+
-        }
-
-        impl Discard {
-            /// All, in a fixed order.
-            pub const ALL: &'static [Self] = &[ $( Self::$name, )+ ];
-
-            /// The label in metrics.
-            #[must_use]
-            pub const fn label(self) -> &'static str {
-                match self { $( Self::$name => $label, )+ }
-            }
-        }
-    };
-}
-
 discards! {
+    /// Why a request got no answer.
     Client = "client", "From an address that is not configured.";
     Short = "short", "Shorter than a header.";
     Length = "length", "The length field does not fit the datagram.";
@@ -64,18 +48,11 @@ discards! {
     Authenticator = "authenticator", "The Request Authenticator is wrong: another secret, or a forgery.";
     NoMessageAuthenticator = "no_message_authenticator", "No Message-Authenticator.";
     MessageAuthenticator = "message_authenticator", "The Message-Authenticator is wrong.";
+    NoEventTimestamp = "no_event_timestamp", "No Event-Timestamp, and it is required.";
     Stale = "stale", "Event-Timestamp is more than 300 s away from our clock.";
+    BeforeStart = "before_start", "Event-Timestamp is not later than the start of the process, or than what is forgotten: it may be a repetition.";
+    MemoryFull = "memory_full", "Too many requests of the last 300 s are remembered.";
     UnderWay = "under_way", "The same request is being worked on.";
-}
-
-impl From<Malformed> for Discard {
-    fn from(malformed: Malformed) -> Self {
-        match malformed {
-            Malformed::Short => Self::Short,
-            Malformed::Length => Self::Length,
-            Malformed::Attribute => Self::Attribute,
-        }
-    }
 }
 
 /// What is asked.
@@ -154,25 +131,48 @@ pub struct Counts {
     pub discarded: [u64; Discard::ALL.len()],
 }
 
+/// What a request has to have, and what is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Whether a request without Event-Timestamp is discarded.
+    pub require_event_timestamp: bool,
+    /// Unix time at which the process started, seconds.
+    pub started_unix_s: u64,
+    /// Requests that are remembered, as a rule [`REMEMBERED`].
+    pub remembered: usize,
+}
+
 /// The listener.
 #[derive(Debug)]
 pub struct Listener {
     clients: HashMap<IpAddr, SecretString>,
     nas: Nas,
+    policy: Policy,
     known: HashMap<Key, Known>,
-    order: VecDeque<Key>,
+    /// By the time until which they must be remembered, Unix seconds, and their number.
+    expiry: BTreeMap<(u64, u64), Key>,
+    taken: u64,
+    /// The latest Event-Timestamp that may be one of a request that is not remembered.
+    forgotten_unix_s: u64,
     counts: Counts,
 }
 
 impl Listener {
     /// A listener that serves these clients.
     #[must_use]
-    pub fn new(clients: impl IntoIterator<Item = (IpAddr, SecretString)>, nas: Nas) -> Self {
+    pub fn new(
+        clients: impl IntoIterator<Item = (IpAddr, SecretString)>,
+        nas: Nas,
+        policy: Policy,
+    ) -> Self {
         Self {
             clients: clients.into_iter().collect(),
             nas,
+            policy,
             known: HashMap::new(),
-            order: VecDeque::new(),
+            expiry: BTreeMap::new(),
+            taken: 0,
+            forgotten_unix_s: policy.started_unix_s,
             counts: Counts::default(),
         }
     }
@@ -212,9 +212,10 @@ impl Listener {
             Some(false) => return Err(Discard::MessageAuthenticator),
             Some(true) => {}
         }
+        let event = packet.find(a::EVENT_TIMESTAMP);
         let ticket = Ticket {
             from,
-            is_timed: packet.find(a::EVENT_TIMESTAMP).is_some(),
+            is_timed: event.is_some(),
             identifier: packet.identifier(),
             authenticator: packet.authenticator(),
         };
@@ -226,12 +227,22 @@ impl Listener {
             Some(Known::UnderWay { .. }) => return Err(Discard::UnderWay),
             None => {}
         }
-        if let Some(time) = packet.find(a::EVENT_TIMESTAMP) {
-            let time = time.try_into().map(u32::from_be_bytes).unwrap_or(0);
-            if unix_s.abs_diff(time.into()) > WINDOW_S {
-                return Err(Discard::Stale);
+        let made_unix_s = match event {
+            Some(time) => {
+                let time = time.try_into().map(u32::from_be_bytes).unwrap_or(0);
+                let time = u64::from(time);
+                if unix_s.abs_diff(time) > WINDOW_S {
+                    return Err(Discard::Stale);
+                }
+                if time <= self.forgotten_unix_s {
+                    return Err(Discard::BeforeStart);
+                }
+                time
             }
-        }
+            None if self.policy.require_event_timestamp => return Err(Discard::NoEventTimestamp),
+            None => unix_s,
+        };
+        self.make_room(unix_s)?;
         let mut proxies = List::default();
         for (kind, value) in packet.attributes() {
             if kind == a::PROXY_STATE {
@@ -240,7 +251,7 @@ impl Listener {
             }
         }
         let wish = self.read(&packet, is_end);
-        self.note(ticket, is_end, proxies.into_bytes());
+        self.note(ticket, made_unix_s, is_end, proxies.into_bytes());
         match wish {
             Ok((selector, wish)) => Ok(Action::Do {
                 ticket,
@@ -254,13 +265,28 @@ impl Listener {
         }
     }
 
-    fn note(&mut self, ticket: Ticket, is_end: bool, proxies: Vec<u8>) {
-        while self.order.len() >= REMEMBERED {
-            if let Some(oldest) = self.order.pop_front() {
-                self.known.remove(&oldest);
+    /// Forgets requests whose time is over as far as a place is needed.
+    fn make_room(&mut self, unix_s: u64) -> Result<(), Discard> {
+        while self.known.len() >= self.policy.remembered {
+            let first = self.expiry.first_entry();
+            let Some(over) = first.filter(|it| it.key().0 < unix_s) else {
+                return Err(Discard::MemoryFull);
+            };
+            let ((until, _), key) = over.remove_entry();
+            self.known.remove(&key);
+            if key.port.is_none() {
+                // A clock that is set back must not make it good again.
+                let made = until.saturating_sub(WINDOW_S);
+                self.forgotten_unix_s = self.forgotten_unix_s.max(made);
             }
         }
-        self.order.push_back(ticket.key());
+        Ok(())
+    }
+
+    fn note(&mut self, ticket: Ticket, made_unix_s: u64, is_end: bool, proxies: Vec<u8>) {
+        self.taken += 1;
+        let until = made_unix_s.saturating_add(WINDOW_S);
+        self.expiry.insert((until, self.taken), ticket.key());
         self.known
             .insert(ticket.key(), Known::UnderWay { is_end, proxies });
     }

@@ -7,6 +7,39 @@
 //! - [`dynamic`]: requests of others about live sessions.
 //! - [`responder`]: the other end, for tests and measurements.
 
+/// Makes the enum of reasons to discard a datagram. The first three are those of [`packet::Malformed`].
+macro_rules! discards {
+    ($(#[$meta:meta])* $($name:ident = $label:literal, $help:literal;)+) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Discard {
+            $( #[doc = $help] $name, )+
+        }
+
+        impl Discard {
+            /// All, in a fixed order.
+            pub const ALL: &'static [Self] = &[ $( Self::$name, )+ ];
+
+            /// The label in metrics.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self { $( Self::$name => $label, )+ }
+            }
+        }
+
+        impl From<$crate::radius::packet::Malformed> for Discard {
+            fn from(malformed: $crate::radius::packet::Malformed) -> Self {
+                use $crate::radius::packet::Malformed;
+                match malformed {
+                    Malformed::Short => Self::Short,
+                    Malformed::Length => Self::Length,
+                    Malformed::Attribute => Self::Attribute,
+                }
+            }
+        }
+    };
+}
+
 pub mod attribute;
 pub mod client;
 pub mod dynamic;

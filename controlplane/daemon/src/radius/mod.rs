@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bng_aaa::accounting::{Accounting as Event, Status};
-use bng_aaa::radius::dynamic::Listener;
+use bng_aaa::radius::dynamic::{Listener, Policy, REMEMBERED};
 use bng_aaa::radius::{Client, Nas, Now};
 use bng_aaa::{AuthRequest, Backend};
 use bng_config::Config;
@@ -237,8 +237,13 @@ fn start_listener(
     socket.set_nonblocking(true)?;
     let clients = dynamic.clients.iter();
     let clients = clients.map(|client| (client.address, client.secret.clone()));
+    let policy = Policy {
+        require_event_timestamp: dynamic.require_event_timestamp,
+        started_unix_s: bng_shm::unix_ms() / 1_000,
+        remembered: REMEMBERED,
+    };
     let worker = listener::Worker {
-        listener: Listener::new(clients, nas),
+        listener: Listener::new(clients, nas, policy),
         socket,
         driver: handle.clone(),
         view: view.clone(),

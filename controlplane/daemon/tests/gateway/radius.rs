@@ -138,6 +138,7 @@ fn a_disconnect_request_ends_the_session_it_names_once() {
     let (server, state) = (Server::new(), State::new());
     let port = free_port();
     let mut world = World::new(&config(&server, &state, port));
+    let started_unix_s = bng_shm::unix_ms() / 1_000;
     let mut clients = [Client::new(1, 0, "erin", "anything")];
     world.dial(&mut clients);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -145,9 +146,15 @@ fn a_disconnect_request_ends_the_session_it_names_once() {
     socket
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
+    // What is not later than the start may be a repetition.
+    world.until("the next second", &mut clients, |_, _| {
+        bng_shm::unix_ms() / 1_000 > started_unix_s
+    });
+    let now_unix_s = (bng_shm::unix_ms() / 1_000) as u32;
     let ask = |user: &[u8], identifier| {
         let mut list = List::default();
         list.bytes(a::USER_NAME, user).unwrap();
+        list.number(a::EVENT_TIMESTAMP, now_unix_s);
         let code = code::DISCONNECT_REQUEST;
         let request = packet::signed_request(code, identifier, SECRET, &[list.as_bytes()]);
         socket.send(&request.unwrap()).unwrap();

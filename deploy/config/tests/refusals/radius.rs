@@ -53,6 +53,10 @@ fn servers_and_clients() {
             "radius: { servers: [{ address: 192.0.2.20, secret: x }], dynamic_authorization: { listen: \"192.0.2.1:3799\", clients: [{ address: 192.0.2.20, secret: \"\" }] } }\n",
             "bng.yaml:14:150: radius.dynamic_authorization.clients[0].secret: is empty; write the secret shared with the other side, in quotes",
         ),
+        (
+            "radius: { servers: [{ address: 192.0.2.20, secret: x }], dynamic_authorization: { listen: \"192.0.2.1:3799\", require_event_timestamp: 1, clients: [{ address: 192.0.2.20, secret: x }] } }\n",
+            "bng.yaml:14:134: radius.dynamic_authorization.require_event_timestamp: `1` is not allowed; write true or false",
+        ),
     ] {
         appended(more, expected);
     }

@@ -8,16 +8,38 @@ use std::time::Duration;
 const SECRET: &str = "coa";
 const NOW: u64 = 1_700_000_000;
 
+/// Started an hour ago.
+const POLICY: Policy = Policy {
+    require_event_timestamp: true,
+    started_unix_s: NOW - 3_600,
+    remembered: REMEMBERED,
+};
+
 fn listener() -> Listener {
+    listener_with(POLICY)
+}
+
+fn listener_with(policy: Policy) -> Listener {
     let client = IpAddr::from([192, 0, 2, 9]);
-    Listener::new([(client, SECRET.into())], nas())
+    Listener::new([(client, SECRET.into())], nas(), policy)
 }
 
 fn from() -> SocketAddr {
     ([192, 0, 2, 9], 5_000).into()
 }
 
+/// A request made at [`NOW`], unless it says something else of it.
 fn request(code: u8, write: impl FnOnce(&mut List)) -> Vec<u8> {
+    untimed(code, |list| {
+        write(list);
+        let mut said = packet::Attributes::of(list.as_bytes());
+        if !said.any(|(kind, _)| kind == a::EVENT_TIMESTAMP) {
+            list.number(a::EVENT_TIMESTAMP, NOW as u32);
+        }
+    })
+}
+
+fn untimed(code: u8, write: impl FnOnce(&mut List)) -> Vec<u8> {
     let mut list = List::default();
     write(&mut list);
     packet::signed_request(code, 7, SECRET.as_bytes(), &[list.as_bytes()]).unwrap()
@@ -134,18 +156,82 @@ fn a_request_that_comes_again_has_no_second_effect_and_gets_the_same_answer() {
     );
 }
 
+fn at(time: u64, n: u32) -> Vec<u8> {
+    request(code::DISCONNECT_REQUEST, |list| {
+        named(list);
+        list.bytes(a::PROXY_STATE, &n.to_be_bytes()).unwrap();
+        list.number(a::EVENT_TIMESTAMP, time as u32);
+    })
+}
+
 #[test]
-fn what_is_remembered_is_bounded() {
-    let mut listener = listener();
-    for n in 0..REMEMBERED as u32 + 100 {
-        let bytes = request(code::DISCONNECT_REQUEST, |list| {
-            named(list);
-            list.bytes(a::PROXY_STATE, &n.to_be_bytes()).unwrap();
-        });
-        assert!(listener.handle_datagram(from(), &bytes, NOW).is_ok());
+fn when_all_that_is_remembered_is_needed_new_requests_are_discarded_and_none_is_forgotten() {
+    let mut listener = listener_with(Policy {
+        remembered: 3,
+        ..POLICY
+    });
+    for n in 0..3 {
+        let taken = listener.handle_datagram(from(), &at(NOW + u64::from(n), n), NOW);
+        assert!(matches!(taken, Ok(Action::Do { .. })), "{taken:?}");
     }
-    assert_eq!(listener.known.len(), REMEMBERED);
-    assert_eq!(listener.order.len(), REMEMBERED);
+    let full = listener.handle_datagram(from(), &at(NOW, 9), NOW + 300);
+    assert_eq!(full, Err(Discard::MemoryFull));
+    let counted = listener.counts().discarded[Discard::MemoryFull as usize];
+    assert_eq!(counted, 1);
+    for n in 0..3 {
+        let again = listener.handle_datagram(from(), &at(NOW + u64::from(n), n), NOW + 300);
+        assert_eq!(again, Err(Discard::UnderWay), "remembered");
+    }
+    // The first one is good no more, so its place is free, and only that.
+    let next = listener.handle_datagram(from(), &at(NOW + 301, 10), NOW + 301);
+    assert!(matches!(next, Ok(Action::Do { .. })), "{next:?}");
+    let full = listener.handle_datagram(from(), &at(NOW + 301, 11), NOW + 301);
+    assert_eq!(full, Err(Discard::MemoryFull));
+    assert_eq!((listener.known.len(), listener.expiry.len()), (3, 3));
+    // Not even with a clock that was set back.
+    let again = listener.handle_datagram(from(), &at(NOW, 0), NOW + 200);
+    assert_eq!(again, Err(Discard::BeforeStart));
+}
+
+#[test]
+fn what_an_earlier_process_may_have_done_is_not_done_again() {
+    let mut first = listener();
+    let bytes = at(NOW, 1);
+    assert!(first.handle_datagram(from(), &bytes, NOW).is_ok());
+    let mut second = listener_with(Policy {
+        started_unix_s: NOW,
+        ..POLICY
+    });
+    let again = second.handle_datagram(from(), &bytes, NOW + 5);
+    assert_eq!(again, Err(Discard::BeforeStart));
+    assert!(
+        second
+            .handle_datagram(from(), &at(NOW + 1, 2), NOW + 5)
+            .is_ok()
+    );
+    assert_eq!(second.counts().discarded[Discard::BeforeStart as usize], 1);
+}
+
+#[test]
+fn a_request_without_event_timestamp_is_discarded_unless_it_is_allowed() {
+    let mut listener = listener();
+    let bytes = untimed(code::DISCONNECT_REQUEST, named);
+    let result = listener.handle_datagram(from(), &bytes, NOW);
+    assert_eq!(result, Err(Discard::NoEventTimestamp));
+    let counted = listener.counts().discarded[Discard::NoEventTimestamp as usize];
+    assert_eq!(counted, 1);
+    let mut lenient = listener_with(Policy {
+        require_event_timestamp: false,
+        remembered: 1,
+        ..POLICY
+    });
+    assert!(lenient.handle_datagram(from(), &bytes, NOW).is_ok());
+    let again = lenient.handle_datagram(from(), &bytes, NOW + 300);
+    assert_eq!(again, Err(Discard::UnderWay), "remembered for 300 s");
+    let other = untimed(code::COA_REQUEST, named);
+    let full = lenient.handle_datagram(from(), &other, NOW + 300);
+    assert_eq!(full, Err(Discard::MemoryFull));
+    assert!(lenient.handle_datagram(from(), &other, NOW + 301).is_ok());
 }
 
 #[test]

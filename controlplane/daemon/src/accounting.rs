@@ -1,7 +1,7 @@
 //! What accounting is told of sessions: a start, interim updates and one stop.
 //!
 //! The stop comes when every worker has forgotten the session, so its totals are final. Its slot stays taken until the stop is
-//! on disk: a control plane that is killed meanwhile leaves a closing session behind, for which the next one sends it.
+//! on disk or answered (`held.rs`).
 
 use std::time::Duration;
 
@@ -15,9 +15,26 @@ use crate::sessions::Live;
 
 impl Driver {
     /// Tells of the start of a session whose network phase was reached for the first time.
-    pub(crate) fn account_start(&mut self, live: &Live, clock: Clock) {
+    pub(crate) fn account_start(&mut self, slot: SlotIndex, clock: Clock) {
+        let Some(live) = self.sessions.at(slot) else {
+            return;
+        };
         if self.radius.accounts() && live.accounting_id != 0 {
             let event = self.event(live, Status::Start, &StatsCopy::default(), clock);
+            self.radius.account(event, None);
+        }
+    }
+
+    /// Tells of the start of a session of an earlier run again, as of then, if that run may have been killed before the start was
+    /// on disk. If it was, the spool knows.
+    pub(crate) fn account_lost_start(&mut self, slot: SlotIndex, clock: Clock) {
+        let Some(live) = self.sessions.at(slot) else {
+            return;
+        };
+        let opened = live.opened_unix_ms;
+        if opened != 0 && live.accounting_id != 0 && self.radius.may_lack_start(opened) {
+            let mut event = self.event(live, Status::Start, &StatsCopy::default(), clock);
+            event.event_unix_s = opened / 1_000;
             self.radius.account(event, None);
         }
     }
@@ -35,32 +52,12 @@ impl Driver {
         self.radius.account(event, Some(slot))
     }
 
-    /// Tells how sessions go on whose time it is.
-    pub(crate) fn account_interims(&mut self, clock: Clock) {
-        let Some(configured) = self.radius.interim() else {
-            return;
-        };
-        let now = clock.monotonic_ms;
-        let mut due = Vec::new();
-        for live in self.sessions.iter_mut() {
-            let is_up = live.end.is_none() && live.accounting_id != 0 && live.opened_unix_ms != 0;
-            let said = live.said.as_ref().and_then(|said| said.interim);
-            let interval = said.unwrap_or(configured);
-            if !is_up || interval.is_zero() {
-                live.interim_ms = 0;
-            } else if live.interim_ms == 0 {
-                live.interim_ms = now + first_interval_ms(interval, live, now);
-            } else if now >= live.interim_ms {
-                live.interim_ms = now + jittered_ms(interval, live.accounting_id ^ now);
-                due.push(live.slot());
-            }
-        }
-        for slot in due {
-            if let Some(live) = self.sessions.at(slot) {
-                let stats = self.publisher.session_stats(slot).unwrap_or_default();
-                let event = self.event(live, Status::Interim, &stats, clock);
-                self.radius.account(event, None);
-            }
+    /// Tells how a session goes on.
+    pub(crate) fn account_interim(&mut self, slot: SlotIndex, clock: Clock) {
+        if let Some(live) = self.sessions.at(slot) {
+            let stats = self.publisher.session_stats(slot).unwrap_or_default();
+            let event = self.event(live, Status::Interim, &stats, clock);
+            self.radius.account(event, None);
         }
     }
 
@@ -68,8 +65,9 @@ impl Driver {
         let open = Open::of(live);
         let ids = live.record.as_ref().and_then(|it| it.interface_ids);
         let prefixes = live.holding.and_then(|it| it.prefixes);
-        let is_over = matches!(status, Status::Stop(_));
-        // What it held until its end is said of a stop, too.
+        // What it held until its end is said of a stop, too, and of a session of an earlier run that is over.
+        let is_over =
+            matches!(status, Status::Stop(_)) || live.end.is_some() || live.record.is_none();
         let (ipv4, ipv6) = (open.ipv4 || is_over, open.ipv6 || is_over);
         let block = live.holding.and_then(|it| it.published_block());
         Accounting {
@@ -99,6 +97,23 @@ impl Driver {
             event_unix_s: clock.unix_ms / 1_000,
         }
     }
+}
+
+/// Whether a session's interim update is due; the next one is arranged for.
+pub(crate) fn is_due(live: &mut Live, configured: Duration, clock: Clock) -> bool {
+    let now = clock.monotonic_ms;
+    let is_up = live.end.is_none() && live.accounting_id != 0 && live.opened_unix_ms != 0;
+    let said = live.said.as_ref().and_then(|said| said.interim);
+    let interval = said.unwrap_or(configured);
+    if !is_up || interval.is_zero() {
+        live.interim_ms = 0;
+    } else if live.interim_ms == 0 {
+        live.interim_ms = now + first_interval_ms(interval, live, now);
+    } else if now >= live.interim_ms {
+        live.interim_ms = now + jittered_ms(interval, live.accounting_id ^ now);
+        return true;
+    }
+    false
 }
 
 /// How long a session has been served: since its network phase was reached for the first time, when the start was told.

@@ -14,7 +14,7 @@ use bng_shm::{
 
 use crate::causes::EndCause;
 use crate::driver::Driver;
-use crate::grants::KeepError;
+use crate::grants::{Holding, KeepError};
 use crate::publish::{self, Clock};
 use crate::said;
 use crate::sessions::{End, Live};
@@ -230,12 +230,13 @@ fn take_over(
         record: Some(publish::nameless(Box::new(engine_record))),
         ..publish::surveyed(slot, session, Some(record), SessionState::Forwarding)
     };
-    // The same words as before, unless the earlier run died before it wrote them.
-    driver.lead_to_open(&live);
     let reference = live.session;
     driver.sessions.insert(live);
     driver.sessions.admit(reference);
+    // The same words as before, unless the earlier run died before it wrote them.
+    driver.lead_to_open(slot);
     adopt_policy(driver, reference, session, record);
+    driver.account_lost_start(slot, clock);
     Ok(())
 }
 
@@ -250,8 +251,8 @@ fn adopt_policy(driver: &mut Driver, reference: SessionRef, session: &Session, r
         return;
     };
     if publish::entry(live) != *session {
-        let live = live.clone();
-        driver.update(&live);
+        let slot = live.slot();
+        driver.update(slot);
     }
 }
 
@@ -367,12 +368,20 @@ fn insert_to_free(
 ) {
     let (slot, reference) = (live.slot(), live.session);
     let held = publish::held(session, record);
-    let holding = (driver.grants).keep_to_the_end(&live.user, &held);
+    let holding = match live.given_back {
+        // It is others' by now.
+        true => Some(Holding::of_the_past(&held)),
+        false => (driver.grants).keep_to_the_end(&live.user, &held),
+    };
+    if live.given_back {
+        driver.held.find();
+    }
     let was_up = live.opened_unix_ms != 0;
     driver.sessions.insert(Live { holding, ..live });
     if holding.is_some() {
         driver.sessions.admit(reference);
     }
+    driver.account_lost_start(slot, clock);
     let end = End {
         cause: cause.unwrap_or(EndCause::NotAdopted),
         was_up,

@@ -10,6 +10,7 @@ use crate::driver::Driver;
 use crate::lockouts;
 use crate::policy_view;
 use crate::publish::Clock;
+use crate::radius::view::RadiusView;
 use crate::request::{Request, Window};
 use crate::selection::{self, HistoryFilter, SessionFilter};
 use crate::status::{
@@ -128,6 +129,12 @@ fn page<T, V: utoipa::ToSchema>(
     }
 }
 
+fn radius_view(driver: &Driver) -> Option<RadiusView> {
+    let mut view = driver.radius.view()?;
+    view.spool.held_sessions = driver.held.long();
+    Some(view)
+}
+
 fn status(driver: &Driver, clock: Clock) -> Status {
     let now = clock.monotonic_ms;
     let dataplane = driver.publisher.dataplane_status();
@@ -155,7 +162,7 @@ fn status(driver: &Driver, clock: Clock) -> Status {
             .collect(),
         routes: driver.next_hops.view(&driver.publisher),
         feed: driver.feed().status(),
-        radius: driver.radius.view(),
+        radius: radius_view(driver),
     }
 }
 

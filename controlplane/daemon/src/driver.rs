@@ -16,9 +16,11 @@ use bng_shm::{
 };
 use tokio::sync::mpsc;
 
+use crate::accounting;
 use crate::adopt;
 use crate::answers;
 use crate::grants::Grants;
+use crate::held::Held;
 use crate::history::{self, HistoryFile};
 use crate::inject::Injector;
 use crate::life::Waiting;
@@ -47,7 +49,7 @@ const FRAME_ROUNDS: usize = FRAME_RING_SLOTS / FRAME_BATCH;
 const EVENT_BATCH: usize = 256;
 /// Requests answered before frames have their turn.
 const REQUEST_BATCH: usize = 16;
-/// Sessions whose traffic is looked at before frames have their turn: all of them at once take longer than a punt ring holds
+/// Sessions whose traffic and interim updates are looked at before frames have their turn: all of them at once take longer than a punt ring holds
 /// what thousands of clients send that dial in meanwhile.
 const NOTE_BATCH: usize = 1_024;
 /// Longest sleep, and time between heartbeats, milliseconds.
@@ -79,6 +81,7 @@ pub struct Driver {
     pub(crate) grants: Grants,
     pub(crate) injector: Injector,
     pub(crate) withdrawals: Withdrawals,
+    pub(crate) held: Held,
     pub(crate) next_hops: NextHops,
     pub(crate) presence: Presence,
     pub(crate) tally: Tally,
@@ -155,6 +158,7 @@ impl Driver {
             sessions: Sessions::default(),
             grants,
             withdrawals: Withdrawals::default(),
+            held: Held::default(),
             tally: Tally::default(),
             waiting: Waiting::default(),
             changes: Changes::default(),
@@ -238,12 +242,12 @@ impl Driver {
                 self.ticked_ms = clock.monotonic_ms;
                 self.publisher.heartbeat();
                 self.load.sample(&self.publisher, self.workers());
-                self.account_interims(clock);
                 self.noting = Some(SlotIndex(0));
+                self.give_back_held(clock);
                 self.unpark_impatient(clock);
                 self.settle(clock, None);
             }
-            if self.note_traffic(clock) {
+            if self.look_at_sessions(clock) {
                 more = true;
                 self.settle(clock, None);
             }
@@ -438,8 +442,9 @@ impl Driver {
             return;
         }
         for slot in free {
-            if !self.account_stop(slot, clock) {
-                self.free_slot(slot, clock);
+            match self.account_stop(slot, clock) {
+                true => self.hold_slot(slot, clock),
+                false => self.free_slot(slot, clock),
             }
         }
         // Subscribers that have waited for a slot are told.
@@ -447,15 +452,18 @@ impl Driver {
     }
 
     /// Tells the engine which clients the dataplane has heard of: their traffic is a sign of life. Ends the sessions whose
-    /// octets are used up. A part of the sessions at a time; true when there was something to look at.
-    fn note_traffic(&mut self, clock: Clock) -> bool {
+    /// octets are used up, and tells accounting of those whose interim update is due. A part of the sessions at a time; true when
+    /// there was something to look at.
+    fn look_at_sessions(&mut self, clock: Clock) -> bool {
         let Some(from) = self.noting.take() else {
             return false;
         };
-        for (looked, live) in self.sessions.from_mut(from).enumerate() {
-            if looked == NOTE_BATCH {
-                self.noting = Some(live.slot());
-                break;
+        self.noting = self.sessions.slot_after(from, NOTE_BATCH);
+        let interim = self.radius.interim();
+        let mut due = Vec::new();
+        for live in self.sessions.from_mut(from).take(NOTE_BATCH) {
+            if interim.is_some_and(|configured| accounting::is_due(live, configured, clock)) {
+                due.push(live.slot());
             }
             if live.end.is_some() {
                 continue;
@@ -472,6 +480,9 @@ impl Driver {
                 let cause = bng_pppoe::TerminateCause::Quota;
                 self.engine.terminate(clock.time(), live.session, cause);
             }
+        }
+        for slot in due {
+            self.account_interim(slot, clock);
         }
         true
     }

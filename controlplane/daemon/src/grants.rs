@@ -72,6 +72,26 @@ impl Holding {
             })
     }
 
+    /// What a session held of which nothing is held any more: pool and indexes mean nothing.
+    #[must_use]
+    pub fn of_the_past(held: &Held) -> Self {
+        let block = held.block.map(|it| PortBlock {
+            address: it.address,
+            address_index: 0,
+            block: 0,
+            first_port: it.first_port,
+            size: it.size,
+        });
+        Self {
+            lease: Lease {
+                pool: usize::MAX,
+                address: held.address,
+            },
+            block: block.map(|block| (usize::MAX, block)),
+            prefixes: held.prefixes,
+        }
+    }
+
     /// The block as the shared memory keeps it.
     #[must_use]
     pub fn published_block(&self) -> Option<bng_shm::PortBlock> {

@@ -143,6 +143,7 @@ fn of_status(status: &Status, settings: &Settings) -> Vec<Component> {
         ),
     });
     components.extend(status.radius.as_ref().map(radius));
+    components.extend(status.radius.as_ref().and_then(accounting));
     components
 }
 
@@ -159,6 +160,15 @@ fn radius(view: &RadiusView) -> Component {
         return component("radius", Grade::Ok, format!("{servers} servers"));
     };
     component("radius", Grade::Degraded, detail)
+}
+
+/// Nothing when all is well.
+fn accounting(view: &RadiusView) -> Option<Component> {
+    let held = view.spool.held_sessions;
+    let detail = format!(
+        "the disk does not take accounting messages: {held} sessions that are over keep their session ids, of 65535 on each access port"
+    );
+    (held > 0).then(|| component("accounting", Grade::Degraded, detail))
 }
 
 fn dataplane(status: &Status) -> Component {
@@ -200,6 +210,16 @@ mod tests {
         let health = check(&link, &settings).await;
         assert_eq!(health.http_status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(health.components[0].detail.contains("ABI version"));
+    }
+
+    #[test]
+    fn sessions_that_wait_for_the_disk_degrade() {
+        let mut view = RadiusView::default();
+        assert_eq!(accounting(&view), None);
+        view.spool.held_sessions = 3;
+        let found = accounting(&view).unwrap();
+        assert_eq!(found.status, Grade::Degraded);
+        assert!(found.detail.contains("3 sessions"), "{}", found.detail);
     }
 
     #[test]

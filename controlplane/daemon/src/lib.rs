@@ -10,6 +10,7 @@ pub mod driver;
 mod dynamic;
 pub mod grants;
 mod health;
+mod held;
 mod history;
 mod inject;
 pub mod kernel;

@@ -10,7 +10,7 @@ use bng_aaa::{
 };
 use bng_config::BeyondMax;
 use bng_pppoe::{
-    AccessLine, AuthRequest, AuthVerdict, Event, NetworkDownReason, Proof, RejectCause,
+    AccessLine, AuthRequest, AuthVerdict, Event, Grant, NetworkDownReason, Proof, RejectCause,
     SessionRecord, SessionRef, TerminateCause,
 };
 use bng_shm::{BlockOwner, PublishError, SessionState, SlotIndex};
@@ -21,7 +21,7 @@ use crate::driver::Driver;
 use crate::dynamic;
 use crate::grants::{GrantError, Holding, Wanted};
 use crate::publish::{self, Clock, Open};
-use crate::said::{self, Said};
+use crate::said::{self, Changed, Said};
 use crate::sessions::{End, Ended, Live};
 use crate::stream::{AuthFailure, Notice, SessionUp};
 use crate::tally::Count;
@@ -225,6 +225,10 @@ impl Driver {
                     AaaReject::TermsUnusable => (RejectCause::Policy, "refused"),
                     _ => (RejectCause::WrongCredentials, "authentication failed"),
                 };
+                if asked.is_repeated && cause == AaaReject::ServersSilent {
+                    // The session goes on, so nobody is refused.
+                    return self.reject(asked, to_engine, message, clock);
+                }
                 self.refuse(asked, to_engine, message, cause.as_str(), clock);
             }
             Verdict::Accept(profile) => {
@@ -247,9 +251,7 @@ impl Driver {
         why: &'static str,
         clock: Clock,
     ) {
-        let Asked {
-            session, attempt, ..
-        } = asked;
+        let session = asked.session;
         if let Some(live) = self.sessions.get_mut(session) {
             live.refused = Some(why);
             let user = String::from_utf8_lossy(&live.user);
@@ -259,6 +261,13 @@ impl Driver {
             let failure = AuthFailure::new(&self.settings, live, why);
             self.tell(clock, Notice::AuthFailure(Box::new(failure)));
         }
+        self.reject(asked, cause, message, clock);
+    }
+
+    fn reject(&mut self, asked: Asked, cause: RejectCause, message: &str, clock: Clock) {
+        let Asked {
+            session, attempt, ..
+        } = asked;
         let verdict = AuthVerdict::Reject {
             cause,
             message: message.as_bytes().to_vec(),
@@ -323,7 +332,7 @@ impl Driver {
     }
 
     /// Goes on with those that have waited for a slot that is free now.
-    fn unpark(&mut self, slot: SlotIndex, clock: Clock) {
+    pub(crate) fn unpark(&mut self, slot: SlotIndex, clock: Clock) {
         for accepted in self.waiting.parked.remove(&slot).unwrap_or_default() {
             self.grant(accepted, clock);
         }
@@ -414,7 +423,7 @@ impl Driver {
     /// of its own, which it replaces; or by somebody else's.
     fn wait_for_holder(&mut self, accepted: Accepted, what: &str, holder: &[u8], clock: Clock) {
         let has_it = |live: &&Live| {
-            let holding = live.holding.as_ref();
+            let holding = live.held();
             holding.is_some_and(|holding| holding.includes(&accepted.profile))
         };
         let older = self.sessions.of_user(holder).find(has_it);
@@ -455,8 +464,12 @@ impl Driver {
             0 => self.grants.new_accounting_id(),
             known => known,
         };
+        let mut grant = self.grants.grant(&holding, &profile, accounting_id);
+        if let Some(live) = self.sessions.get(session) {
+            keep_changed_times(live, &mut grant);
+        }
         let verdict = AuthVerdict::Accept {
-            grant: self.grants.grant(&holding, &profile, accounting_id),
+            grant,
             message: profile.message.clone(),
         };
         let told = self
@@ -476,8 +489,14 @@ impl Driver {
         if let Some(live) = self.sessions.get_mut(session) {
             live.holding = Some(holding);
             live.accounting_id = accounting_id;
-            live.said = Said::of(&profile);
-            live.quota_octets = profile.quota_octets.unwrap_or(0);
+            live.said = Said::of(&profile, live.said.as_deref());
+            let changed = live
+                .said
+                .as_ref()
+                .map_or_else(Changed::default, |it| it.changed);
+            if !changed.has(Changed::QUOTA) {
+                live.quota_octets = profile.quota_octets.unwrap_or(0);
+            }
             live.refused = None;
         }
         self.mention_ignored(session, &profile, clock);
@@ -505,6 +524,7 @@ impl Driver {
             live.said.as_deref(),
             b"",
             None,
+            false,
         );
         if left_out != 0 {
             self.tally.add(Count::TermsNotKept);
@@ -535,26 +555,23 @@ impl Driver {
         live.record = Some(publish::nameless(record));
         let was_open = live.state == SessionState::Forwarding;
         live.state = SessionState::Forwarding;
-        let live = live.clone();
+        let (slot, open) = (live.slot(), Open::of(live));
         tracing::debug!(
             %session,
             user = ?String::from_utf8_lossy(&live.user),
             framed_ip = ?live.framed_ip(),
-            open = ?Open::of(&live),
+            ?open,
             "session is up"
         );
-        self.lead_to_open(&live);
-        self.update(&live);
-        self.lead_away(&live, Open::of(&live));
+        self.lead_to_open(slot);
+        self.update(slot);
+        self.lead_away(slot, open);
         if is_first {
-            self.account_start(&live, clock);
+            self.account_start(slot, clock);
         }
-        if !was_open {
-            let stats = self
-                .publisher
-                .session_stats(live.slot())
-                .unwrap_or_default();
-            let up = SessionUp::new(&self.settings, &live, &stats);
+        if !was_open && let Some(live) = self.sessions.at(slot) {
+            let stats = self.publisher.session_stats(slot).unwrap_or_default();
+            let up = SessionUp::new(&self.settings, live, &stats);
             self.tell(clock, Notice::SessionUp(Box::new(up)));
         }
     }
@@ -564,10 +581,10 @@ impl Driver {
             return;
         };
         live.state = SessionState::Negotiating;
-        let live = live.clone();
+        let slot = live.slot();
         tracing::debug!(%session, ?reason, "network phase is down");
         // Control frames still have to come through, so the entry is withdrawn only when the session is down.
-        self.update(&live);
+        self.update(slot);
     }
 
     fn session_down(
@@ -596,20 +613,18 @@ impl Driver {
 
     /// Makes a session unreachable; it is freed when no worker can know it any more. Without effect when it is over already.
     pub(crate) fn withdraw(&mut self, slot: SlotIndex, end: End, clock: Clock) {
-        if self.sessions.at(slot).is_none_or(|live| live.end.is_some()) {
-            return;
-        }
-        self.sessions.end(slot, end);
-        let Some(live) = self.sessions.at(slot).cloned() else {
+        let Some(live) = self.sessions.at(slot).filter(|live| live.end.is_none()) else {
             return;
         };
+        let owner = live.owner;
+        self.sessions.end(slot, end);
         // The record says why, in case this process does not live to tell anybody; the entry is `Closing` with it.
-        self.update(&live);
+        self.update(slot);
         if let Err(error) = self.publisher.withdraw_session(slot) {
             self.publish_failed("withdrawal", &error);
         }
-        self.lead_away(&live, Open::default());
-        self.withdrawals.add(slot, live.owner, clock.monotonic_ms);
+        self.lead_away(slot, Open::default());
+        self.withdrawals.add(slot, owner, clock.monotonic_ms);
     }
 
     /// Frees the slot of a withdrawn session and gives back what it held.
@@ -627,8 +642,11 @@ impl Driver {
         if let Some(assigned) = &live.policy {
             self.policies.release(assigned.id);
         }
-        if let Some(holding) = &live.holding {
+        if let Some(holding) = live.held() {
             self.grants.give_back(holding, clock.since_start());
+        }
+        if live.given_back {
+            self.held.leave();
         }
         let Some(end) = live.end else {
             return;
@@ -670,32 +688,36 @@ impl Driver {
     }
 
     /// Has downstream packets for what a session has open find it.
-    pub(crate) fn lead_to_open(&mut self, live: &Live) {
-        let open = Open::of(live);
+    pub(crate) fn lead_to_open(&mut self, slot: SlotIndex) {
+        let Some(live) = self.sessions.at(slot) else {
+            return;
+        };
+        let (open, held) = (Open::of(live), live.held().copied());
         let owner = BlockOwner {
-            slot: live.slot(),
+            slot,
             generation: live.generation & 0x7fff_ffff,
         };
         if open.ipv4 {
-            self.lead_ipv4(live, Some(owner));
+            self.lead_ipv4(held, Some(owner));
         }
         if open.ipv6 {
-            self.lead_ipv6(live, Some(owner));
+            self.lead_ipv6(held, Some(owner));
         }
     }
 
     /// Has downstream packets find nobody any more, but for the families that stay open.
-    fn lead_away(&mut self, live: &Live, stay: Open) {
+    fn lead_away(&mut self, slot: SlotIndex, stay: Open) {
+        let held = self.sessions.at(slot).and_then(|live| live.held().copied());
         if !stay.ipv4 {
-            self.lead_ipv4(live, None);
+            self.lead_ipv4(held, None);
         }
         if !stay.ipv6 {
-            self.lead_ipv6(live, None);
+            self.lead_ipv6(held, None);
         }
     }
 
-    fn lead_ipv4(&mut self, live: &Live, owner: Option<BlockOwner>) {
-        let Some(holding) = live.holding else {
+    fn lead_ipv4(&mut self, held: Option<Holding>, owner: Option<BlockOwner>) {
+        let Some(holding) = held else {
             return;
         };
         let pool = self.settings.pools.get(holding.lease.pool);
@@ -713,8 +735,8 @@ impl Driver {
         }
     }
 
-    fn lead_ipv6(&mut self, live: &Live, owner: Option<BlockOwner>) {
-        let prefixes = live.holding.and_then(|holding| holding.prefixes);
+    fn lead_ipv6(&mut self, held: Option<Holding>, owner: Option<BlockOwner>) {
+        let prefixes = held.and_then(|holding| holding.prefixes);
         for prefix in prefixes.iter().flat_map(|prefixes| prefixes.iter()) {
             if let Err(error) = self.publisher.set_framed6_owner(prefix.high(), owner) {
                 self.publish_failed("owner of a prefix", &error);
@@ -722,9 +744,13 @@ impl Driver {
         }
     }
 
-    pub(crate) fn update(&mut self, live: &Live) {
+    /// Publishes a session's entry and record in their present state.
+    pub(crate) fn update(&mut self, slot: SlotIndex) {
+        let Some(live) = self.sessions.at(slot) else {
+            return;
+        };
         let (entry, record) = (publish::entry(live), publish::recovery_record(live));
-        let result = self.publisher.update_session(live.slot(), &entry, &record);
+        let result = self.publisher.update_session(slot, &entry, &record);
         if let Err(error) = result {
             self.publish_failed("session", &error);
         }
@@ -733,6 +759,20 @@ impl Driver {
     pub(crate) fn publish_failed(&mut self, what: &str, error: &PublishError) {
         self.tally.add(Count::PublishFailed);
         tracing::error!(%error, "{what} could not be published");
+    }
+}
+
+/// What was changed of a session's times stays when its peer negotiates anew.
+fn keep_changed_times(live: &Live, grant: &mut Grant) {
+    let (Some(said), Some(record)) = (&live.said, &live.record) else {
+        return;
+    };
+    if said.changed.has(Changed::SESSION_TIMEOUT) {
+        // Of no time at all the engine goes on with the one it has.
+        grant.session_timeout = None;
+    }
+    if said.changed.has(Changed::IDLE_TIMEOUT) {
+        grant.idle_timeout = record.grant.idle_timeout;
     }
 }
 

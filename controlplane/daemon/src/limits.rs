@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::driver::Driver;
 use crate::policy_change::{ChangeError, Confirmed};
 use crate::publish::Clock;
-use crate::said::Said;
+use crate::said::{Changed, Said};
 use crate::tally::Count;
 
 /// What becomes of a session's limits. What is not given stays; `null` takes a limit away.
@@ -69,6 +69,16 @@ impl LimitsChange {
     }
 }
 
+impl Limits {
+    /// What is changed with these.
+    const fn note(&self, changed: Changed) -> Changed {
+        changed
+            .with(Changed::SESSION_TIMEOUT, self.session_timeout.is_some())
+            .with(Changed::IDLE_TIMEOUT, self.idle_timeout.is_some())
+            .with(Changed::QUOTA, self.quota_octets.is_some())
+    }
+}
+
 impl Driver {
     /// Changes the limits of a session, for an operator.
     ///
@@ -98,6 +108,9 @@ impl Driver {
         clock: Clock,
     ) -> bool {
         let (time, idle) = (limits.session_timeout, limits.idle_timeout);
+        if (self.sessions.get(session)).is_none_or(|live| live.record.is_none()) {
+            return false;
+        }
         if !(self.engine).set_timeouts(clock.time(), session, time, idle) {
             return false;
         }
@@ -111,8 +124,11 @@ impl Driver {
         live.quota_octets = limits
             .quota_octets
             .map_or(live.quota_octets, |it| it.unwrap_or(0));
-        let live = live.clone();
-        self.update(&live);
+        let mut said = live.said.take().map_or_else(Said::default, |said| *said);
+        said.changed = limits.note(said.changed);
+        live.said = said.boxed();
+        let slot = live.slot();
+        self.update(slot);
         true
     }
 
@@ -167,7 +183,13 @@ impl Driver {
             quota_octets: quota_octets.map(Some),
         };
         let before = live.said.as_deref().cloned().unwrap_or_default();
+        let changed = (limits.note(before.changed))
+            .with(Changed::RATE_UP, rate_up.is_some())
+            .with(Changed::RATE_DOWN, rate_down.is_some())
+            .with(Changed::FILTER_ID, filter_id.is_some())
+            .with(Changed::INTERIM, interim_interval.is_some());
         let said = Said {
+            changed,
             rate_up: rate_up.or(before.rate_up),
             rate_down: rate_down.or(before.rate_down),
             filter_id: filter_id.clone().or(before.filter_id),
@@ -197,9 +219,8 @@ impl Driver {
         match taken {
             Some((policy, id)) => self.replace_policy(session, policy, id, false),
             None => {
-                if let Some(live) = self.sessions.get(session).cloned() {
-                    self.update(&live);
-                }
+                let slot = SlotIndex::new(session.port.0, session.session_id);
+                self.update(slot);
             }
         }
         tracing::info!(%session, ?change, "terms changed by AAA");

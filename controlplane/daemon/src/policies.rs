@@ -259,8 +259,8 @@ impl Driver {
         };
         if let Some(before) = live.policy.replace(assigned) {
             // The entry must name the other place before the rest of this one begins.
-            let live = live.clone();
-            self.update(&live);
+            let slot = live.slot();
+            self.update(slot);
             self.policies.release(before.id);
         }
     }

@@ -195,7 +195,13 @@ pub(crate) fn recovery_record(live: &Live) -> Record {
     // What has no room was counted when AAA said it.
     let service_name = live.record.as_ref().map_or(&[][..], |it| &it.service_name);
     let end = live.end.map(|end| end.cause);
-    said::write(&mut out, live.said.as_deref(), service_name, end);
+    said::write(
+        &mut out,
+        live.said.as_deref(),
+        service_name,
+        end,
+        live.given_back,
+    );
     out.set_names(&live.user, &live.circuit_id, &live.remote_id);
     if let Some(holding) = &live.holding {
         out.framed_ip = holding.lease.address.to_bits();
@@ -364,6 +370,7 @@ pub(crate) fn surveyed(
         accounting_id: record.map_or(0, |r| r.accounting_id),
         opened_unix_ms: record.map_or(0, |r| r.opened_unix_ms),
         adopted: true,
+        given_back: kept.given_back,
         ..Live::new(reference, line, vlans, session.owner, started_unix_ms)
     }
 }

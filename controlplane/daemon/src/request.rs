@@ -82,7 +82,7 @@ pub enum Request {
     Kernel(Option<Arc<Delta>>),
     /// A RADIUS server, or its silence, has answered a question.
     Verdict(RequestId, Verdict),
-    /// The stop of the session in this slot is safe on disk: the slot may be freed.
+    /// The stop of the session in this slot is on disk, or a server has answered it: the slot may be freed.
     AccountingKept(SlotIndex),
     /// Change the terms of the one session that is meant (CoA-Request). The answer comes when it is done.
     Authorize(

@@ -12,6 +12,8 @@
 //! | 6 | Filter-Id | text |
 //! | 7 | IPv6 DNS servers | 2 addresses, all zero for none |
 //! | 8 | Service-Name the client asked for | as sent |
+//! | 9 | nothing of what the record says is held any more | none |
+//! | 10 | what was changed since AAA accepted the session, see [`Changed`] | 1 byte |
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -32,6 +34,41 @@ const RATE_DOWN: u8 = 5;
 const FILTER_ID: u8 = 6;
 const DNS6: u8 = 7;
 const SERVICE_NAME: u8 = 8;
+const GIVEN_BACK: u8 = 9;
+const CHANGED: u8 = 10;
+
+/// What CoA or an operator has changed of a session: it stays so, whatever AAA says when the peer negotiates anew.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changed(u8);
+
+impl Changed {
+    /// Longest time.
+    pub const SESSION_TIMEOUT: Self = Self(1);
+    /// Longest time without traffic.
+    pub const IDLE_TIMEOUT: Self = Self(2);
+    /// Most octets.
+    pub const QUOTA: Self = Self(4);
+    /// Rate of what the subscriber sends.
+    pub const RATE_UP: Self = Self(8);
+    /// Rate of what the subscriber receives.
+    pub const RATE_DOWN: Self = Self(16);
+    /// Policy or filter.
+    pub const FILTER_ID: Self = Self(32);
+    /// Time between interim updates.
+    pub const INTERIM: Self = Self(64);
+
+    /// Both, where `is_so`.
+    #[must_use]
+    pub const fn with(self, other: Self, is_so: bool) -> Self {
+        Self(if is_so { self.0 | other.0 } else { self.0 })
+    }
+
+    /// Whether it is changed.
+    #[must_use]
+    pub const fn has(self, one: Self) -> bool {
+        self.0 & one.0 != 0
+    }
+}
 
 /// What AAA has said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,6 +85,8 @@ pub struct Said {
     pub filter_id: Option<String>,
     /// IPv6 DNS servers in place of the pool's.
     pub dns6: [Option<Ipv6Addr>; 2],
+    /// What of the session was changed since.
+    pub changed: Changed,
 }
 
 /// Everything of a session that its recovery record has no field for.
@@ -59,12 +98,15 @@ pub struct Kept {
     pub service_name: Vec<u8>,
     /// Why it ended, if it has.
     pub end: Option<EndCause>,
+    /// Whether what the record says it held was given back already.
+    pub given_back: bool,
 }
 
 impl Said {
-    /// What of a profile is needed after its session has been granted; `None` when that is nothing.
+    /// What of a profile is needed after its session has been granted; `None` when that is nothing. What was changed `before`, in
+    /// a session that negotiates anew, stays.
     #[must_use]
-    pub fn of(profile: &Profile) -> Option<Box<Self>> {
+    pub fn of(profile: &Profile, before: Option<&Self>) -> Option<Box<Self>> {
         let said = Self {
             class: profile.class.clone(),
             interim: profile.interim_interval,
@@ -72,8 +114,32 @@ impl Said {
             rate_down: profile.rate_down,
             filter_id: profile.filter_id.clone(),
             dns6: profile.dns6,
+            changed: Changed::default(),
+        };
+        let said = match before {
+            None => said,
+            Some(before) => said.changed_as(before),
         };
         said.boxed()
+    }
+
+    fn changed_as(self, before: &Self) -> Self {
+        let changed = before.changed;
+        let or = |one, rate, before| if changed.has(one) { before } else { rate };
+        Self {
+            interim: match changed.has(Changed::INTERIM) {
+                true => before.interim,
+                false => self.interim,
+            },
+            rate_up: or(Changed::RATE_UP, self.rate_up, before.rate_up),
+            rate_down: or(Changed::RATE_DOWN, self.rate_down, before.rate_down),
+            filter_id: match changed.has(Changed::FILTER_ID) {
+                true => before.filter_id.clone(),
+                false => self.filter_id,
+            },
+            changed,
+            ..self
+        }
     }
 
     /// For a session; `None` when it says nothing.
@@ -114,6 +180,7 @@ pub(crate) fn write(
     said: Option<&Said>,
     service_name: &[u8],
     end: Option<EndCause>,
+    given_back: bool,
 ) -> usize {
     record.terms[0] = VERSION;
     record.terms_len = 1;
@@ -124,7 +191,13 @@ pub(crate) fn write(
     if let Some(end) = end {
         writer.put(END, end.name().as_bytes());
     }
+    if given_back {
+        writer.put(GIVEN_BACK, &[]);
+    }
     if let Some(said) = said {
+        if said.changed != Changed::default() {
+            writer.put(CHANGED, &[said.changed.0]);
+        }
         for class in &said.class {
             writer.put(CLASS, class);
         }
@@ -199,6 +272,8 @@ fn read_item(kept: &mut Kept, kind: u8, value: &[u8]) {
                 *to = (!from.is_unspecified()).then_some(from);
             }
         }
+        GIVEN_BACK => kept.given_back = true,
+        CHANGED => said.changed = Changed(value.first().copied().unwrap_or(0)),
         SERVICE_NAME => kept.service_name = value.to_vec(),
         _ => {}
     }
@@ -225,6 +300,7 @@ mod tests {
             }),
             filter_id: Some("gold".to_owned()),
             dns6: [None, Some("2001:db8::53".parse().unwrap())],
+            changed: Changed::QUOTA.with(Changed::INTERIM, true),
         }
     }
 
@@ -232,15 +308,19 @@ mod tests {
     fn everything_reads_back() {
         let end = Some(EndCause::Engine(TerminateCause::IdleTimeout));
         let mut record = Record::default();
-        assert_eq!(write(&mut record, Some(&everything()), b"video", end), 0);
+        assert_eq!(
+            write(&mut record, Some(&everything()), b"video", end, true),
+            0
+        );
         let kept = Kept {
             said: everything(),
             service_name: b"video".to_vec(),
             end,
+            given_back: true,
         };
         assert_eq!(read(&record), kept);
         assert_eq!(read(&Record::default()), Kept::default());
-        assert_eq!(write(&mut record, None, b"", None), 0);
+        assert_eq!(write(&mut record, None, b"", None, false), 0);
         assert_eq!(read(&record), Kept::default(), "written anew");
         record.terms[0] = VERSION + 1;
         assert_eq!(read(&record), Kept::default());
@@ -253,10 +333,48 @@ mod tests {
             ..everything()
         };
         let mut record = Record::default();
-        assert_eq!(write(&mut record, Some(&said), &[b's'; 300], None), 2);
+        assert_eq!(
+            write(&mut record, Some(&said), &[b's'; 300], None, false),
+            2
+        );
         let kept = read(&record).said;
         assert_eq!(kept.class, [vec![1; 253], vec![3; 20]]);
         assert_eq!(kept.filter_id, said.filter_id);
+    }
+
+    #[test]
+    fn what_was_changed_stays_when_aaa_says_it_again_and_the_rest_is_as_it_says() {
+        let rate = |kbps| {
+            Some(RateLimit {
+                kbps,
+                burst_bytes: None,
+            })
+        };
+        let before = Said {
+            rate_up: rate(7),
+            rate_down: rate(8),
+            filter_id: None,
+            interim: Some(Duration::from_secs(60)),
+            changed: Changed::RATE_UP.with(Changed::FILTER_ID, true),
+            ..Said::default()
+        };
+        let profile = Profile {
+            rate_up: rate(1),
+            rate_down: rate(2),
+            filter_id: Some("gold".to_owned()),
+            interim_interval: Some(Duration::from_secs(600)),
+            ..Profile::default()
+        };
+        let expected = Said {
+            rate_down: rate(2),
+            interim: Some(Duration::from_secs(600)),
+            ..before.clone()
+        };
+        assert_eq!(
+            Said::of(&profile, Some(&before)).as_deref(),
+            Some(&expected)
+        );
+        assert_eq!(Said::of(&profile, None).unwrap().rate_up, rate(1));
     }
 
     proptest! {
@@ -275,7 +393,7 @@ mod tests {
             let _ = read(&record);
 
             let said = Said { class, filter_id, ..Said::default() };
-            prop_assert_eq!(write(&mut record, Some(&said), b"", None), 0);
+            prop_assert_eq!(write(&mut record, Some(&said), b"", None, false), 0);
             prop_assert_eq!(&read(&record).said, &said);
             record.terms_len = record.terms_len.min(cut as u16);
             let before_the_cut = read(&record).said.class;

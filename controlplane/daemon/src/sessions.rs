@@ -67,6 +67,8 @@ pub struct Live {
     pub interim_ms: u64,
     /// Set when it is over and waits for the epoch.
     pub end: Option<End>,
+    /// Whether what it held is others' already, while its slot waits for the disk.
+    pub given_back: bool,
 }
 
 /// A session's place among those of its user, who may have thousands: a list through the sessions, oldest first.
@@ -121,6 +123,7 @@ impl Live {
             noted_ms: 0,
             interim_ms: 0,
             end: None,
+            given_back: false,
         }
     }
 
@@ -134,6 +137,12 @@ impl Live {
     #[must_use]
     pub fn framed_ip(&self) -> Option<Ipv4Addr> {
         self.holding.map(|holding| holding.lease.address)
+    }
+
+    /// What is its own now.
+    #[must_use]
+    pub fn held(&self) -> Option<&Holding> {
+        self.holding.as_ref().filter(|_| !self.given_back)
     }
 
     /// Whether an address is its own, or lies in one of its prefixes.
@@ -229,6 +238,11 @@ impl Sessions {
     #[must_use]
     pub fn at(&self, slot: SlotIndex) -> Option<&Live> {
         self.live.get(&slot).map(Box::as_ref)
+    }
+
+    /// See [`Sessions::at`].
+    pub fn at_mut(&mut self, slot: SlotIndex) -> Option<&mut Live> {
+        self.live.get_mut(&slot).map(Box::as_mut)
     }
 
     /// Takes a session out whose slot is free.
@@ -359,9 +373,10 @@ impl Sessions {
         self.live.values().map(Box::as_ref)
     }
 
-    /// See [`Sessions::iter`].
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Live> {
-        self.live.values_mut().map(Box::as_mut)
+    /// Where the next part begins, behind one of `most` sessions from a slot on; `None` when that is the last one.
+    #[must_use]
+    pub fn slot_after(&self, slot: SlotIndex, most: usize) -> Option<SlotIndex> {
+        self.live.range(slot..).nth(most).map(|(slot, _)| *slot)
     }
 
     /// Those from a slot on, see [`Sessions::iter`].
@@ -472,6 +487,26 @@ pub(crate) mod tests {
             ..now
         };
         assert!(sessions.get(old).is_none());
+    }
+
+    #[test]
+    fn a_walk_in_parts_meets_every_session_once() {
+        let mut sessions = Sessions::default();
+        for id in 1..=7 {
+            assert!(sessions.insert(live((id % 2) as u8, id, 0)));
+        }
+        let (mut from, mut met) = (Some(SlotIndex(0)), Vec::new());
+        while let Some(slot) = from {
+            from = sessions.slot_after(slot, 3);
+            let part: Vec<_> = sessions
+                .from_mut(slot)
+                .take(3)
+                .map(|it| it.slot())
+                .collect();
+            assert!((1..=3).contains(&part.len()));
+            met.extend(part);
+        }
+        assert_eq!(met, sessions.iter().map(Live::slot).collect::<Vec<_>>());
     }
 
     #[test]

@@ -53,6 +53,7 @@ tally! {
     TermsNotKept = "terms_not_kept", "What AAA said that has no room in the recovery record: a restart of the control plane forgets it.";
     RadiusBusy = "radius_busy", "Credentials not decided on: too many questions wait for RADIUS, or its thread is gone.";
     HistoryLost = "history_lost", "Ended sessions that are missing in the history on disk: it was too slow, or cannot be used.";
+    StopHeld = "stop_held", "Ended sessions that kept their session id for more than a second: the disk did not take their stop.";
     PoolEmpty = "pool_empty", "Subscribers refused: no free address in any pool.";
     BlocksEmpty = "blocks_empty", "Subscribers refused: no free port block in the NAT pool.";
     PrefixesEmpty = "prefixes_empty", "Subscribers left without an IPv6 or delegated prefix: none was free.";

@@ -109,6 +109,13 @@ pub(super) fn fill(page: &Page, status: &Status) -> prometheus::Result<()> {
     bytes
         .with_label_values::<&str>(&[])
         .set(signed(spool.waiting_bytes));
+    let held = page.gauge(
+        "bng_accounting_held_sessions",
+        "Sessions that are over and keep their session ids until their stop is on disk or answered, for more than a second.",
+        &[],
+    )?;
+    held.with_label_values::<&str>(&[])
+        .set(signed(spool.held_sessions));
     let events = page.counter(
         "bng_accounting_events_total",
         "Accounting messages taken and delivered, and what else became of them.",
@@ -121,6 +128,7 @@ pub(super) fn fill(page: &Page, status: &Status) -> prometheus::Result<()> {
         ("interim_passed_over", spool.interims_passed_over),
         ("start_given_up", spool.starts_given_up),
         ("repeated_stop", spool.repeated_stops),
+        ("repeated_start", spool.repeated_starts),
         ("write_error", spool.write_errors),
         ("torn", spool.torn),
         ("lost", spool.lost),

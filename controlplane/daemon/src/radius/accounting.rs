@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// What the driver tells.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// Of a session; with a slot, the driver waits until it is safe.
+    /// Of a session; with a slot, the driver waits until it is on disk or a server has answered it.
     Event(Box<Accounting>, Option<SlotIndex>),
     /// The gateway has begun without any session.
     On { accounting_id: u64, unix_s: u64 },
@@ -118,6 +118,9 @@ impl Worker {
                 sockets.send(&transmit).await;
             }
             self.spool.commit();
+            while let Some(slot) = self.spool.poll_released() {
+                self.driver.send(Request::AccountingKept(slot));
+            }
             if !self.driver.flush() {
                 return;
             }
@@ -129,13 +132,13 @@ impl Worker {
         }
     }
 
-    /// Writes messages down, then tells the driver of those it waits for.
+    /// Writes messages down.
     fn keep(&mut self, batch: &mut Vec<Told>) {
-        let mut slots = Vec::new();
         for told in batch.drain(..) {
+            let mut slot = None;
             let (kind, accounting_id, unix_s, attributes) = match told {
-                Told::Event(event, slot) => {
-                    slots.extend(slot);
+                Told::Event(event, waiting) => {
+                    slot = waiting;
                     let kind = match event.status {
                         Status::Start => Kind::Start,
                         Status::Interim => Kind::Interim,
@@ -153,24 +156,27 @@ impl Worker {
                 }
             };
             match attributes {
-                Ok(attributes) => self.spool.add(Message {
-                    kind,
-                    accounting_id,
-                    unix_s,
-                    attributes,
-                }),
+                Ok(attributes) => {
+                    let message = Message {
+                        kind,
+                        accounting_id,
+                        unix_s,
+                        attributes,
+                    };
+                    self.spool.add(message, slot);
+                }
                 Err(_) => {
                     tracing::warn!(
                         accounting_id,
                         "an accounting message with a name that no attribute can hold"
                     );
                     self.view.lock().count_unwritable();
+                    if let Some(slot) = slot {
+                        self.driver.send(Request::AccountingKept(slot));
+                    }
                 }
             }
         }
         self.spool.commit();
-        for slot in slots {
-            self.driver.send(Request::AccountingKept(slot));
-        }
     }
 }

@@ -72,7 +72,12 @@ struct Accounting {
     depth: Arc<AtomicUsize>,
     interim: Duration,
     passed_over: u64,
+    /// Starts of sessions that were up before are on disk, or were answered; Unix seconds.
+    starts_kept_until_s: u64,
 }
+
+/// How far the times of messages may be out of order, seconds.
+const OUT_OF_ORDER_S: u64 = 5;
 
 impl Radius {
     /// Whether sessions are accounted for.
@@ -103,6 +108,12 @@ impl Radius {
         accounting.depth.fetch_add(1, Ordering::Relaxed);
         let told = accounting.sender.send(Told::Event(Box::new(event), slot));
         told.is_ok() && slot.is_some()
+    }
+
+    /// Whether the start of a session of an earlier run may have been lost with it. One that was not is not sent again.
+    pub(crate) fn may_lack_start(&self, opened_unix_ms: u64) -> bool {
+        let kept = self.accounting.as_ref().map(|it| it.starts_kept_until_s);
+        kept.is_some_and(|kept| opened_unix_ms / 1_000 >= kept)
     }
 
     /// Tells that the gateway has begun without any session.
@@ -269,6 +280,7 @@ fn start_accounting(
             "accounting messages of an earlier run are sent now"
         );
     }
+    let kept_until_s = spool.found_until_s().unwrap_or(0);
     let (sender, told) = mpsc::unbounded_channel();
     let depth = Arc::new(AtomicUsize::new(0));
     let ports = |server: &bng_config::RadiusServer| (server.address, server.accounting_port).into();
@@ -289,6 +301,7 @@ fn start_accounting(
         depth,
         interim: Duration::from_secs(accounting.interim_s.into()),
         passed_over: 0,
+        starts_kept_until_s: kept_until_s.saturating_sub(OUT_OF_ORDER_S),
     })
 }
 

@@ -25,6 +25,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use bng_shm::SlotIndex;
 use siphasher::sip::SipHasher13;
 
 /// Length and sum before each body.
@@ -105,6 +106,8 @@ pub(crate) struct Counts {
     pub(crate) starts_given_up: u64,
     /// Stops of a session that had one before a crash: not sent twice.
     pub(crate) repeated_stops: u64,
+    /// Starts that had been written before a crash: not sent twice.
+    pub(crate) repeated_starts: u64,
     /// Writes that failed; what they held waits in memory.
     pub(crate) write_errors: u64,
     /// Unfinished ends of files that were cut off, and damaged records that were passed over.
@@ -129,8 +132,14 @@ pub(crate) struct Spool {
     ready: VecDeque<u64>,
     under_way: HashSet<u64>,
     interims: BTreeSet<u64>,
-    /// Sessions whose stop was found when the spool was opened.
+    /// Sessions whose start, and whose stop, was found when the spool was opened.
+    started: HashSet<u64>,
     stopped: HashSet<u64>,
+    /// Time of the latest event found then, Unix seconds.
+    found_until_s: Option<u64>,
+    /// Slots that wait until a message is on disk or a server has answered it.
+    held: HashMap<u64, SlotIndex>,
+    released: VecDeque<SlotIndex>,
     next: u64,
     waiting_bytes: u64,
     batch: Vec<u8>,
@@ -172,7 +181,11 @@ impl Spool {
             ready: VecDeque::new(),
             under_way: HashSet::new(),
             interims: BTreeSet::new(),
+            started: HashSet::new(),
             stopped: HashSet::new(),
+            found_until_s: None,
+            held: HashMap::new(),
+            released: VecDeque::new(),
             next: 0,
             waiting_bytes: 0,
             batch: Vec::new(),
@@ -215,9 +228,12 @@ impl Spool {
                 }
                 Some((number, Some((kind, accounting_id, unix_s)))) => {
                     self.next = self.next.max(number + 1);
-                    if kind == Kind::Stop {
-                        self.stopped.insert(accounting_id);
-                    }
+                    match kind {
+                        Kind::Start => self.started.insert(accounting_id),
+                        Kind::Stop => self.stopped.insert(accounting_id),
+                        Kind::Interim | Kind::On => false,
+                    };
+                    self.found_until_s = self.found_until_s.max(Some(unix_s));
                     // Written again at the end of another file: the later one counts.
                     self.forget(number);
                     let entry = Entry {
@@ -261,6 +277,7 @@ impl Spool {
         if let Some(segment) = self.segments.get_mut(&entry.segment) {
             segment.waiting.remove(&number);
         }
+        self.released.extend(self.held.remove(&number));
         Some(entry)
     }
 
@@ -272,20 +289,48 @@ impl Spool {
         }
     }
 
-    /// Takes a message; it is safe after [`Spool::commit`].
-    pub(crate) fn add(&mut self, message: Message) {
+    /// Time of the latest event among the messages found on disk, Unix seconds. They are written in the order of their events, so
+    /// what an earlier run did not get to write is not older.
+    pub(crate) const fn found_until_s(&self) -> Option<u64> {
+        self.found_until_s
+    }
+
+    /// Takes a message, which is safe after a [`Spool::commit`] that the disk did not refuse. `slot` waits for that, see
+    /// [`Spool::poll_released`].
+    pub(crate) fn add(&mut self, message: Message, slot: Option<SlotIndex>) {
+        let number = self.take(message);
+        match (number, slot) {
+            (Some(number), Some(slot)) => {
+                self.held.insert(number, slot);
+            }
+            // There is nothing to wait for.
+            (None, Some(slot)) => self.released.push_back(slot),
+            (_, None) => {}
+        }
+    }
+
+    /// The next slot whose message is on disk, or is done.
+    pub(crate) fn poll_released(&mut self) -> Option<SlotIndex> {
+        self.released.pop_front()
+    }
+
+    fn take(&mut self, message: Message) -> Option<u64> {
         let length = MESSAGE_HEAD + message.attributes.len();
         if message.kind == Kind::Stop && self.stopped.remove(&message.accounting_id) {
             self.counts.repeated_stops += 1;
-            return;
+            return None;
+        }
+        if message.kind == Kind::Start && self.started.remove(&message.accounting_id) {
+            self.counts.repeated_starts += 1;
+            return None;
         }
         if length > BODY_MAX {
             // No packet holds it, and no file could be read past it.
             self.counts.lost += 1;
-            return;
+            return None;
         }
         if !self.make_room((HEAD + length) as u64, message.kind) {
-            return;
+            return None;
         }
         self.counts.taken += 1;
         let number = self.next;
@@ -302,6 +347,7 @@ impl Spool {
         self.append(number, &entry);
         self.remember(number, entry);
         self.line_up(number, message.accounting_id);
+        Some(number)
     }
 
     /// Interim updates give way to everything, starts to stops, stops to nothing.
@@ -433,6 +479,7 @@ impl Spool {
         if let Some(segment) = self.segments.get_mut(&entry.segment) {
             segment.waiting.remove(&number);
         }
+        self.released.extend(self.held.remove(&number));
         entry.unwritten = None;
         entry.segment = self.current;
         entry.at = at;

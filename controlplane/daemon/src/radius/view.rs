@@ -88,6 +88,11 @@ pub struct SpoolView {
     pub starts_given_up: u64,
     /// Stops that were on disk already when a restarted control plane found their session.
     pub repeated_stops: u64,
+    /// Starts that were on disk already when a restarted control plane found their session.
+    pub repeated_starts: u64,
+    /// Sessions that are over and keep their session ids, for more than a second already: their stop is not on disk, and no
+    /// server has answered it.
+    pub held_sessions: usize,
     /// Writes that failed.
     pub write_errors: u64,
     /// Unfinished ends of files, as a crash leaves them.
@@ -174,6 +179,7 @@ impl RadiusView {
             interims_given_up: counts.interims_given_up,
             starts_given_up: counts.starts_given_up,
             repeated_stops: counts.repeated_stops,
+            repeated_starts: counts.repeated_starts,
             write_errors: counts.write_errors,
             torn: counts.torn,
             lost: counts.lost,

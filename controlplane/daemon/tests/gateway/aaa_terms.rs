@@ -139,6 +139,35 @@ fn aaa_changes_rates_and_filter_of_a_live_session_and_a_restart_keeps_them() {
 }
 
 #[test]
+fn what_aaa_has_changed_stays_when_the_client_negotiates_anew() {
+    let mut world = World::new(&format!("{CONFIG}{POLICIES}"));
+    let mut clients = [alice()];
+    world.dial(&mut clients);
+    let change = Change {
+        filter_id: Some("gold".to_owned()),
+        rate_up: limit(2000),
+        session_timeout: Some(Duration::from_secs(3_600)),
+        idle_timeout: Some(Duration::from_secs(900)),
+        quota_octets: Some(1 << 40),
+        interim_interval: Some(Duration::from_secs(60)),
+        ..Change::default()
+    };
+    assert_eq!(world.authorize("alice", change), Ok(()));
+    let before = (world.policy(&clients[0]), world.record(&clients[0]));
+    // The next run knows as well what was changed.
+    clients[0].renegotiate();
+    world.until("the client's return", &mut clients, |world, clients| {
+        clients[0].up && world.engine_counted("outcome", "ipcp_opened") == 1
+    });
+    let after = (world.policy(&clients[0]), world.record(&clients[0]));
+    assert_eq!(after.0, before.0);
+    let (before, after) = (before.1, after.1);
+    let times = |it: &bng_shm::Record| (it.session_timeout_s, it.idle_timeout_s, it.quota_octets);
+    assert_eq!(times(&after), times(&before));
+    assert_eq!(after.terms(), before.terms(), "interim, rates, Filter-Id");
+}
+
+#[test]
 fn what_aaa_cannot_change_is_refused_with_its_cause_and_nothing_changes() {
     let mut world = World::new(&format!("{CONFIG}{POLICIES}"));
     let mut clients = [alice()];

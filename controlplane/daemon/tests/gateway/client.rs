@@ -2,11 +2,12 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use bng_aaa::radius::packet::chap_response;
 use bng_pppoe::codec::frame::{self, Body, Frame, LinkHeader};
 use bng_pppoe::codec::lcp::{code, option};
 use bng_pppoe::codec::tags::kind;
 use bng_pppoe::codec::{
-    ControlPacket, Options, TagWriter, Tags, control, dhcpv6, ipcp, ipv6cp, nd, pap,
+    ControlPacket, Options, TagWriter, Tags, chap, control, dhcpv6, ipcp, ipv6cp, nd, pap,
 };
 use bng_wire::pppoe::code as discovery;
 use bng_wire::pppoe::protocol;
@@ -42,6 +43,9 @@ pub(crate) struct Client {
     pub(crate) advertised: u32,
     /// Type of the latest DHCPv6 message received, and the prefix and length in it.
     pub(crate) dhcpv6: Option<(u8, Option<(Ipv6Addr, u8)>)>,
+    /// Whether it is asked for CHAP, and how many challenges it has answered.
+    is_chap: bool,
+    pub(crate) challenges: u32,
     lcp_acked: bool,
     lcp_acks: bool,
     ipcp_acks: bool,
@@ -77,6 +81,8 @@ impl Client {
             ipv6cp_acked: false,
             advertised: 0,
             dhcpv6: None,
+            is_chap: false,
+            challenges: 0,
             lcp_acked: false,
             lcp_acks: false,
             ipcp_acks: false,
@@ -263,7 +269,14 @@ impl Client {
                 let ack = control::write(code::CONFIGURE_ACK, packet.id, packet.data);
                 self.send(protocol, &ack);
                 match protocol {
-                    protocol::LCP => self.lcp_acks = true,
+                    protocol::LCP => {
+                        let options = Options::parse(packet.data).unwrap();
+                        let asked = options
+                            .find(option::AUTHENTICATION_PROTOCOL)
+                            .map(|it| it.data);
+                        self.is_chap = asked.is_some_and(|it| it.starts_with(&[0xc2, 0x23]));
+                        self.lcp_acks = true;
+                    }
                     protocol::IPV6CP => self.ipv6cp_acks = true,
                     _ => self.ipcp_acks = true,
                 }
@@ -284,7 +297,19 @@ impl Client {
                     &control::write(code::TERMINATE_ACK, packet.id, &[]),
                 );
             }
-            (protocol::PAP, pap::code::AUTHENTICATE_ACK) => {
+            (protocol::CHAP, chap::code::CHALLENGE) => {
+                self.challenges += 1;
+                let challenge = chap::parse_value(packet.data).unwrap().value;
+                let password = self.password.as_bytes();
+                let value = &chap_response(packet.id, password, challenge);
+                let name = self.user.as_bytes();
+                let answer = chap::Value { value, name };
+                let answer = chap::write_value(chap::code::RESPONSE, packet.id, answer);
+                self.send(protocol, &answer);
+            }
+            (protocol::CHAP, chap::code::SUCCESS) if self.ipcp_acked => {}
+            (protocol::PAP, pap::code::AUTHENTICATE_ACK)
+            | (protocol::CHAP, chap::code::SUCCESS) => {
                 self.ask_for_address(None, None);
                 if let Some(id) = self.interface_id {
                     let mut options = Vec::new();
@@ -319,7 +344,8 @@ impl Client {
                 name: self.user.as_bytes(),
                 password: self.password.as_bytes(),
             };
-            if matches!(packet.code, code::CONFIGURE_REQUEST | code::CONFIGURE_ACK) {
+            let is_new = matches!(packet.code, code::CONFIGURE_REQUEST | code::CONFIGURE_ACK);
+            if is_new && !self.is_chap {
                 self.send(protocol::PAP, &pap::write_request(1, credentials));
             }
         }

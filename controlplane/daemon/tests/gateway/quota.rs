@@ -91,6 +91,37 @@ fn an_idle_session_ends_and_one_with_traffic_does_not() {
 }
 
 #[test]
+fn what_an_operator_has_changed_stays_when_the_client_negotiates_anew() {
+    let (mut world, mut clients) =
+        world("quota_mib: 1, session_timeout_s: 600, idle_timeout_s: 300");
+    world.dial(&mut clients);
+    let change = r#"{"quota_mib": 3, "idle_timeout_s": null, "session_timeout_s": 3600}"#;
+    assert_eq!(world.change_limits(&clients[0], change), Ok(()));
+    // What is kept is kept over a restart, too.
+    world.stop_control();
+    world.start_control();
+    let before = world.engine_counted("outcome", "ipcp_opened");
+    clients[0].renegotiate();
+    world.until("the client's return", &mut clients, |world, clients| {
+        clients[0].up && world.engine_counted("outcome", "ipcp_opened") > before
+    });
+    let kept = world.session(&clients[0]).unwrap();
+    let left = kept.ppp.unwrap().session_time_left_s.unwrap();
+    assert!((3400..=3600).contains(&left), "{left}");
+    let record = world.record(&clients[0]);
+    assert_eq!(record.quota_octets, 3 * MIB);
+    assert_eq!((record.session_timeout_s, record.idle_timeout_s), (3600, 0));
+
+    // Nobody has changed anything of this one, so it has what AAA says now.
+    let before = world.engine_counted("outcome", "ipcp_opened");
+    clients[1].renegotiate();
+    world.until("the other one's return", &mut clients, |world, clients| {
+        clients[1].up && world.engine_counted("outcome", "ipcp_opened") > before
+    });
+    assert_eq!(world.record(&clients[1]).quota_octets, 0);
+}
+
+#[test]
 fn an_operator_changes_limits_of_a_live_session_and_a_restart_keeps_them() {
     let (mut world, mut clients) = world("quota_mib: 1");
     world.dial(&mut clients);

@@ -20,7 +20,7 @@ use bng_controlplane::views::{EndedView, Page, SessionDetail, SessionView};
 use bng_pppoe::codec::frame::{self, Body};
 use bng_shm::{
     Dataplane, FRAME_MAX, FrameMeta, Offloads, Policy, PortState, PortStatus, Publisher, PuntClass,
-    Reader, Session, SessionState, SlotIndex, Steering, Take, Worker, monotonic_ms,
+    Reader, Record, Session, SessionState, SlotIndex, Steering, Take, Worker, monotonic_ms,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -345,6 +345,16 @@ impl World {
     /// The table entry of a client's session.
     pub(crate) fn entry(&self, client: &Client) -> Session {
         self.reader().session(self.slot(client)).unwrap().unwrap()
+    }
+
+    /// The recovery record of a client's session, as the next run finds it.
+    pub(crate) fn record(&mut self, client: &Client) -> Record {
+        self.stop_control();
+        let found = self.publisher().survey();
+        self.start_control();
+        let slot = self.slot(client);
+        let found = found.into_iter().find(|it| it.0 == slot);
+        found.unwrap().2.unwrap()
     }
 
     /// One turn of all workers' loops: frames to the clients, frames of the clients to control.

@@ -75,7 +75,7 @@ fn messages_of_a_session_go_one_after_the_other_and_those_of_others_beside_them(
     let directory = Directory::new();
     let mut spool = directory.open(1 << 20, 1 << 20);
     for (kind, id) in [(Kind::Start, 1), (Kind::Stop, 1), (Kind::Start, 2)] {
-        spool.add(message(kind, id));
+        spool.add(message(kind, id), None);
     }
     spool.commit();
     let (first, start) = spool.next().unwrap();
@@ -95,7 +95,7 @@ fn what_waits_is_found_after_a_restart_and_what_is_done_is_not() {
     let directory = Directory::new();
     let mut spool = directory.open(1 << 20, 1 << 20);
     for id in 1..=3 {
-        spool.add(message(Kind::Start, id));
+        spool.add(message(Kind::Start, id), None);
     }
     spool.commit();
     let (number, _) = spool.next().unwrap();
@@ -113,16 +113,90 @@ fn what_waits_is_found_after_a_restart_and_what_is_done_is_not() {
 fn a_stop_written_before_a_crash_is_not_written_again_by_whoever_finds_the_session() {
     let directory = Directory::new();
     let mut spool = directory.open(1 << 20, 1 << 20);
-    spool.add(message(Kind::Stop, 7));
+    spool.add(message(Kind::Stop, 7), None);
     spool.commit();
     assert_eq!(drain(&mut spool), [(Kind::Stop, 7)]);
     drop(spool);
     let mut spool = directory.open(1 << 20, 1 << 20);
-    spool.add(message(Kind::Stop, 7));
-    spool.add(message(Kind::Stop, 8));
+    spool.add(message(Kind::Stop, 7), None);
+    spool.add(message(Kind::Stop, 8), None);
     spool.commit();
     assert_eq!(drain(&mut spool), [(Kind::Stop, 8)]);
     assert_eq!(spool.counts().repeated_stops, 1);
+}
+
+#[test]
+fn a_start_written_before_a_crash_is_not_written_again_by_whoever_finds_the_session() {
+    let directory = Directory::new();
+    let mut spool = directory.open(1 << 20, 1 << 20);
+    assert_eq!(spool.found_until_s(), None);
+    spool.add(message(Kind::Start, 7), None);
+    let later = Message {
+        unix_s: 1_005,
+        ..message(Kind::Start, 8)
+    };
+    spool.add(later, None);
+    spool.commit();
+    let (first, _) = spool.next().unwrap();
+    spool.done(first);
+    spool.commit();
+    drop(spool);
+    let mut spool = directory.open(1 << 20, 1 << 20);
+    assert_eq!(spool.found_until_s(), Some(1_005));
+    for id in 7..=9 {
+        spool.add(message(Kind::Start, id), None);
+    }
+    spool.commit();
+    assert_eq!(drain(&mut spool), [(Kind::Start, 8), (Kind::Start, 9)]);
+    assert_eq!(spool.counts().repeated_starts, 2);
+}
+
+fn released(spool: &mut Spool) -> Vec<u32> {
+    std::iter::from_fn(|| spool.poll_released())
+        .map(|slot| slot.0)
+        .collect()
+}
+
+#[test]
+fn a_slot_waits_for_the_disk_or_for_a_server_and_for_neither_when_there_is_nothing_to_keep() {
+    let directory = Directory::new();
+    let mut spool = directory.open(1 << 20, 1 << 20);
+    spool.add(message(Kind::Stop, 1), Some(SlotIndex(1)));
+    assert!(released(&mut spool).is_empty());
+    spool.commit();
+    assert_eq!(released(&mut spool), [1]);
+
+    let refusing = File::open(path_of(&directory.0, 1)).unwrap();
+    let good = std::mem::replace(&mut spool.file, refusing);
+    for id in 2..=4 {
+        spool.add(message(Kind::Stop, id), Some(SlotIndex(id as u32)));
+    }
+    spool.commit();
+    assert_eq!(spool.counts().write_errors, 1);
+    assert!(released(&mut spool).is_empty());
+    // One is answered, one can never be sent, one waits for the disk.
+    let waiting: Vec<_> = std::iter::from_fn(|| spool.next()).collect();
+    let number = |id| {
+        waiting
+            .iter()
+            .find(|it| it.1.accounting_id == id)
+            .unwrap()
+            .0
+    };
+    spool.done(number(2));
+    spool.give_up(number(3));
+    assert_eq!(released(&mut spool), [2, 3]);
+    spool.flush();
+    assert!(released(&mut spool).is_empty());
+    spool.file = good;
+    spool.flush();
+    assert_eq!(released(&mut spool), [4]);
+    drop(spool);
+
+    let mut spool = directory.open(1 << 20, 1 << 20);
+    spool.add(message(Kind::Stop, 4), Some(SlotIndex(4)));
+    assert_eq!(spool.counts().repeated_stops, 1);
+    assert_eq!(released(&mut spool), [4]);
 }
 
 /// Kills the process after every byte that is written, with small segments, so that rotation, removal and carrying over are
@@ -141,7 +215,7 @@ fn a_crash_at_any_byte_loses_no_promised_message_and_repeats_no_noted_one() {
         } else {
             Kind::Stop
         };
-        spool.add(message(kind, step));
+        spool.add(message(kind, step), None);
         // Every third one keeps waiting, so that old segments cannot simply go.
         if step % 3 != 0
             && let Some((number, message)) = spool.next()
@@ -192,17 +266,17 @@ fn beyond_the_limit_interims_give_way_first_then_starts_and_stops_never() {
         (Kind::Interim, 2),
         (Kind::Stop, 3),
     ] {
-        spool.add(message(kind, id));
+        spool.add(message(kind, id), None);
     }
     assert_eq!(spool.waiting(), (4, 4 * 77));
-    spool.add(message(Kind::Interim, 4));
-    spool.add(message(Kind::Stop, 5));
-    spool.add(message(Kind::Start, 6));
+    spool.add(message(Kind::Interim, 4), None);
+    spool.add(message(Kind::Stop, 5), None);
+    spool.add(message(Kind::Start, 6), None);
     let counts = spool.counts();
     assert_eq!((counts.interims_given_up, counts.starts_given_up), (3, 0));
-    spool.add(message(Kind::Start, 7));
-    spool.add(message(Kind::Interim, 7));
-    spool.add(message(Kind::Stop, 8));
+    spool.add(message(Kind::Start, 7), None);
+    spool.add(message(Kind::Interim, 7), None);
+    spool.add(message(Kind::Stop, 8), None);
     let counts = spool.counts();
     assert_eq!((counts.interims_given_up, counts.starts_given_up), (4, 1));
     spool.commit();
@@ -223,7 +297,7 @@ fn a_damaged_record_is_passed_over_and_counted() {
     let directory = Directory::new();
     let mut spool = directory.open(1 << 20, 1 << 20);
     for id in 1..=3 {
-        spool.add(message(Kind::Start, id));
+        spool.add(message(Kind::Start, id), None);
     }
     spool.commit();
     drop(spool);
@@ -248,8 +322,8 @@ fn a_message_that_no_packet_holds_spoils_no_file() {
         attributes: vec![0; 4_097],
         ..message(Kind::Stop, 1)
     };
-    spool.add(longest);
-    spool.add(message(Kind::Stop, 2));
+    spool.add(longest, None);
+    spool.add(message(Kind::Stop, 2), None);
     spool.commit();
     assert_eq!(spool.counts().lost, 1);
     drop(spool);
@@ -261,8 +335,8 @@ fn a_message_that_no_packet_holds_spoils_no_file() {
 fn a_session_whose_interims_gave_way_has_its_stop_sent_once() {
     let directory = Directory::new();
     let mut spool = directory.open(77, 1 << 20);
-    spool.add(message(Kind::Interim, 1));
-    spool.add(message(Kind::Stop, 1));
+    spool.add(message(Kind::Interim, 1), None);
+    spool.add(message(Kind::Stop, 1), None);
     assert_eq!(spool.counts().interims_given_up, 1);
     assert_eq!(spool.next().unwrap().1.kind, Kind::Stop);
     assert_eq!(spool.next(), None, "it is under way");
@@ -272,15 +346,15 @@ fn a_session_whose_interims_gave_way_has_its_stop_sent_once() {
 fn a_disk_that_stays_full_costs_no_more_memory_than_what_waits() {
     let directory = Directory::new();
     let mut spool = directory.open(1 << 20, 1 << 20);
-    spool.add(message(Kind::Start, 1));
+    spool.add(message(Kind::Start, 1), None);
     spool.commit();
     let (on_disk, _) = spool.next().unwrap();
     let full = File::open(path_of(&directory.0, 1)).unwrap();
     let good = std::mem::replace(&mut spool.file, full);
     spool.done(on_disk);
-    spool.add(message(Kind::Start, 2));
+    spool.add(message(Kind::Start, 2), None);
     for id in 10..200 {
-        spool.add(message(Kind::Stop, id));
+        spool.add(message(Kind::Stop, id), None);
         spool.flush();
         let waiting: Vec<_> = std::iter::from_fn(|| spool.next()).collect();
         for (number, message) in waiting {
@@ -311,12 +385,12 @@ fn a_disk_that_takes_nothing_costs_no_message_as_long_as_the_process_lives() {
         &mut spool.file,
         File::open(path_of(&directory.0, 1)).unwrap(),
     );
-    spool.add(message(Kind::Start, 1));
+    spool.add(message(Kind::Start, 1), None);
     spool.commit();
     assert_eq!(spool.counts().write_errors, 1);
     let (number, _) = spool.next().unwrap();
     spool.file = good;
-    spool.add(message(Kind::Stop, 1));
+    spool.add(message(Kind::Stop, 1), None);
     spool.flush();
     spool.done(number);
     spool.commit();

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Context, LabError, Result};
 use crate::namespace::Namespace;
@@ -361,7 +361,8 @@ pub struct RadiusReply {
 
 /// Sends one request with `radclient` from `namespace` and returns the answer, or `None` when there is none within the time of
 /// `tries` tries of a second each. `command` is `auth`, `acct`, `coa` or `disconnect`; `attributes` are in FreeRADIUS' notation,
-/// separated by commas. `Packet-Src-IP-Address` among them is the sender.
+/// separated by commas. `Packet-Src-IP-Address` among them is the sender. `coa` and `disconnect` get the Event-Timestamp that the
+/// gateway requires.
 ///
 /// # Errors
 /// When `radclient` is not installed or does not understand the request.
@@ -373,6 +374,14 @@ pub fn radclient(
     attributes: &str,
     tries: u32,
 ) -> Result<Option<RadiusReply>> {
+    let attributes = match command {
+        "coa" | "disconnect" => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now = now.unwrap_or_default().as_secs();
+            format!("{attributes}, Event-Timestamp = {now}")
+        }
+        _ => attributes.to_owned(),
+    };
     let mut radclient = Command::new("radclient");
     radclient
         .args(["-x", "-t", "1", "-r", &tries.to_string()])

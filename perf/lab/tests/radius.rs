@@ -71,9 +71,7 @@ fn wait_for(server: &FreeRadius, status: &str, count: usize) -> Vec<Attributes> 
 /// A request for dynamic authorization from the internet host.
 fn change(lab: &Lab, command: &str, attributes: &str) -> Option<RadiusReply> {
     let to: SocketAddr = addresses::COA;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = now.unwrap().as_secs();
-    let attributes = format!("{attributes}, Event-Timestamp = {now}, Message-Authenticator = 0x00");
+    let attributes = format!("{attributes}, Message-Authenticator = 0x00");
     radclient(lab.internet(), to, command, RADIUS_SECRET, &attributes, 10).unwrap()
 }
 

@@ -18,8 +18,8 @@ use crate::ip::{self, Packet};
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
-    classify, destination, encap, filter, fragment, icmp_reply, mss, nat44, policy, session,
-    source_check, ttl, usual, v6,
+    classify, destination, encap, filter, fragment, hairpin, icmp_reply, mss, nat44, policy,
+    session, source_check, ttl, usual, v6,
 };
 
 /// Bits of a session's generation an owner word keeps.
@@ -32,6 +32,8 @@ pub(crate) struct Arrival {
     at: u8,
     packet: Packet,
     target: Target,
+    /// A subscriber sent it, and it has turned round ([`hairpin`]).
+    is_hairpin: bool,
     // From here on: what it leads to.
     slot: SlotIndex,
     /// The reverse mapping, for a NAT target.
@@ -90,6 +92,7 @@ impl Arrival {
             address_index: 0,
             flow: Flow::EMPTY,
         },
+        is_hairpin: false,
         slot: SlotIndex(0),
         entry: None,
     };
@@ -119,13 +122,21 @@ fn one<B: PacketBuf>(stages: &mut Stages, at: u8, buf: &mut B, origin: Origin) -
         at,
         ..Arrival::EMPTY
     };
-    parse(stages, buf, &mut arrival)?;
+    parse(stages, buf, &mut arrival, origin)?;
     find(stages, &mut arrival, origin)?;
     deliver(stages, buf, &arrival)
 }
 
+/// All stages for a packet of a subscriber that has turned round and has now the form of one from the core.
+pub(crate) fn turned<B: PacketBuf>(stages: &mut Stages, buf: &mut B) -> Step<u8> {
+    let mut arrival = Arrival::EMPTY;
+    parse(stages, buf, &mut arrival, Origin::HandedOver)?;
+    find(stages, &mut arrival, Origin::Port)?;
+    deliver(stages, buf, &arrival)
+}
+
 /// Everything the packet itself says.
-fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()> {
+fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival, origin: Origin) -> Step<()> {
     let port = stages.ports.core(buf.port())?;
     if v6::downstream::is_ours(buf, port) {
         return stages.set_aside(place.at);
@@ -139,13 +150,24 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()
     place.packet = packet;
     let reader = stages.shm.reader();
     let ours = destination::downstream(&stages.ranges, reader, packet.dst, buf.port())?;
-    source_check::downstream(&stages.ranges, reader, packet.src)?;
+    place.is_hairpin = hairpin::is_turned(&stages.ranges, origin, packet.src);
+    if !place.is_hairpin {
+        source_check::downstream(&stages.ranges, reader, packet.src)?;
+    }
     let bytes = bytes.get(..usize::from(packet.len)).unwrap_or(&[]);
     let flow = flow::parse(bytes, &packet, Direction::Downstream);
     let tcp_flags = || flow.map_or(0, |flow| flow.tcp_flags);
     match ours {
         Ours::Range(range) if range.kind == RangeKind::Nat => {
-            nat_target(range, flow.map_err(Verdict::Drop)?, place);
+            let flow = flow.map_err(Verdict::Drop)?;
+            if flow.is_turned && !place.is_hairpin {
+                return drop(Counter::NatIcmpUnsupported);
+            }
+            let address_index = nat_index(range, packet.dst);
+            place.target = Target::Nat {
+                address_index,
+                flow,
+            };
         }
         Ours::Range(range) => {
             let Some(owner) = reader.framed_owner(range, packet.dst.into()) else {
@@ -166,15 +188,11 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival) -> Step<()
     Ok(())
 }
 
-/// The destination is the NAT pool's `range`.
-fn nat_target(range: &PoolRange, flow: Flow, place: &mut Arrival) {
-    // Dense indices fit 16 bits (Capacities); a base that is nonsense finds nobody's mapping.
-    let offset = place.packet.dst - range.first.to_bits();
-    let address_index = range.base.wrapping_add(offset) as u16;
-    place.target = Target::Nat {
-        address_index,
-        flow,
-    };
+/// Dense index of an address in a NAT pool's range. A base that is nonsense finds nobody's mapping.
+pub(crate) fn nat_index(range: &PoolRange, address: u32) -> u16 {
+    // Dense indices fit 16 bits (Capacities).
+    let offset = address.wrapping_sub(range.first.to_bits());
+    range.base.wrapping_add(offset) as u16
 }
 
 /// A packet with options, whose header is right otherwise: the kernel's, unless it is for a subscriber.
@@ -334,6 +352,10 @@ fn refuse<B: PacketBuf>(
     reason: Counter,
 ) -> Verdict {
     let packet = &place.packet;
+    if place.is_hairpin {
+        // Who sent it was told before it turned round, unless something has changed since.
+        return Verdict::Drop(reason);
+    }
     let instead = match place.target {
         Target::Nat { .. } => packet.dst,
         Target::Routed { .. } => session.gateway_ip(),

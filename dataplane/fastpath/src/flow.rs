@@ -26,6 +26,9 @@ pub(crate) struct Flow {
     pub(crate) tcp_flags: u8,
     /// An ICMP error: `protocol` and `port` are those of the packet it quotes.
     pub(crate) is_error: bool,
+    /// An ICMP echo message on the way the other kind takes: a reply upstream, a request downstream. It passes between
+    /// subscribers alone, and makes no mapping.
+    pub(crate) is_turned: bool,
 }
 
 impl Flow {
@@ -34,6 +37,7 @@ impl Flow {
         port: 0,
         tcp_flags: 0,
         is_error: false,
+        is_turned: false,
     };
 }
 
@@ -58,6 +62,7 @@ pub(crate) fn parse(bytes: &[u8], packet: &Packet, direction: Direction) -> Resu
         port,
         tcp_flags,
         is_error: false,
+        is_turned: false,
     };
     match packet.protocol {
         protocol::UDP => {
@@ -80,15 +85,16 @@ pub(crate) fn parse(bytes: &[u8], packet: &Packet, direction: Direction) -> Resu
 #[cold]
 fn other(payload: &[u8], packet: &Packet, upstream: bool) -> Result<Flow, Counter> {
     match l4::parse(packet.protocol, payload, packet.is_fragment()).map_err(reason)? {
-        // Requests go out and replies come back (RFC 5508 section 3.1); the other way round nobody asked.
-        L4::IcmpEcho { request, id } if request == upstream => Ok(Flow {
+        // Requests go out and replies come back (RFC 5508 section 3.1).
+        L4::IcmpEcho { request, id } => Ok(Flow {
             protocol: NatProtocol::Icmp,
             port: id,
             tcp_flags: 0,
             is_error: false,
+            is_turned: request != upstream,
         }),
         L4::IcmpError => quoted(payload, packet, upstream),
-        L4::IcmpEcho { .. } | L4::IcmpOther { .. } => Err(Counter::NatIcmpUnsupported),
+        L4::IcmpOther { .. } => Err(Counter::NatIcmpUnsupported),
         L4::Udp { .. } | L4::Tcp { .. } | L4::Other => Err(Counter::NatProtocol),
     }
 }
@@ -140,5 +146,6 @@ fn quoted(message: &[u8], packet: &Packet, upstream: bool) -> Result<Flow, Count
         port,
         tcp_flags: 0,
         is_error: true,
+        is_turned: false,
     })
 }

@@ -7,7 +7,7 @@
 //!  (core)               -> policer -> nat44 -> mss -> encap (-> fragment) -> access port
 //! ```
 //!
-//! IPv6 packets are set aside there and go through the stages in `v6`.
+//! What a subscriber sends to another one's NAT address turns round between the two (`hairpin`). IPv6 packets are set aside there and go through the stages in `v6`.
 //!
 //! One file per stage. Nearly all packets are usual ones and do not go through them one by one: `usual` takes them
 //! through all that the stages ask for at once, a burst and a pass at a time, and each pass prefetches what the next one
@@ -34,6 +34,7 @@ mod filter;
 mod flow;
 pub mod fragment;
 mod gateway;
+mod hairpin;
 mod icmp_error;
 mod icmp_reply;
 mod ip;

@@ -103,6 +103,9 @@ impl Nat {
         if flow.is_error {
             return drop(Counter::NatIcmpEmbedded);
         }
+        if flow.is_turned {
+            return drop(Counter::NatNoMapping);
+        }
         let outside_port = self.free_port(shm, (slot, generation), block, key)?;
         let mapping = Mapping {
             address_index: block.address_index,

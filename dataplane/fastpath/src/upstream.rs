@@ -20,8 +20,8 @@ use crate::source_check::Source;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
-    classify, decap, destination, encap, filter, fragment, gateway, icmp_reply, mss, nat44, policy,
-    punt_limit, route, session, source_check, ttl, usual, v6,
+    classify, decap, destination, encap, filter, fragment, gateway, hairpin, icmp_reply, mss,
+    nat44, policy, punt_limit, route, session, source_check, ttl, usual, v6,
 };
 
 /// The facts of one frame.
@@ -32,11 +32,11 @@ pub(crate) struct Frame {
     port: u8,
     /// PPP protocol.
     protocol: u16,
-    slot: SlotIndex,
+    pub(crate) slot: SlotIndex,
     sender: Sender,
     /// What is wrong inside the PPP frame; it counts only once the session is known to be one.
     packet_defect: Option<Counter>,
-    packet: Packet,
+    pub(crate) packet: Packet,
     /// What keeps NAT from translating the packet; it counts only for a session behind NAT.
     flow_defect: Option<Counter>,
     flow: Flow,
@@ -45,8 +45,10 @@ pub(crate) struct Frame {
     // From here on: what the session adds.
     generation: u32,
     nat: Option<PortBlock>,
+    /// It is for a NAT address: another subscriber's, or the sender's own.
+    is_hairpin: bool,
     /// The upstream policer.
-    meter: Meter,
+    pub(crate) meter: Meter,
     /// Largest MSS of a SYN; 0 when there is nothing to lower.
     mss: u16,
 }
@@ -65,6 +67,7 @@ impl Frame {
         home: 0,
         generation: 0,
         nat: None,
+        is_hairpin: false,
         meter: Meter {
             cost: 0,
             burst_ns: 0,
@@ -185,7 +188,18 @@ fn check<B: PacketBuf>(
     if packet.dst == session.gateway_ip() {
         return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port, &policy);
     }
-    destination::upstream(&stages.ranges, stages.shm.reader(), packet.dst)?;
+    frame.nat = match source {
+        Source::Session => session.nat(),
+        Source::Network => None,
+    };
+    frame.is_hairpin = match destination::upstream(&stages.ranges, reader, packet.dst) {
+        Err(Verdict::Drop(Counter::DestinationSubscriber))
+            if frame.nat.is_some() && hairpin::is_one_of_ours(&stages.ranges, packet.dst) =>
+        {
+            true
+        }
+        other => other.map(|()| false)?,
+    };
     if ttl::left(packet).is_err() {
         let (error, reason) = (Error::TimeExceeded, Counter::TtlExpired);
         return Err(icmp_reply::to_subscriber(
@@ -193,10 +207,6 @@ fn check<B: PacketBuf>(
         ));
     }
     frame.generation = generation;
-    frame.nat = match source {
-        Source::Session => session.nat(),
-        Source::Network => None,
-    };
     if frame.nat.is_none() && source == Source::Session {
         routed(&stages.ranges, session.framed_ip())?;
     }
@@ -212,22 +222,18 @@ fn check<B: PacketBuf>(
 
 /// Next hop, size, policer, NAT, TTL, MSS, new header, counters; returns the egress port.
 fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer: u64) -> Step<u8> {
+    if frame.is_hairpin {
+        return hairpin::turn(stages, buf, frame);
+    }
     let Stages {
         shm,
         ports,
         resolver,
-        nat,
         now_ms,
         now_ns,
         ..
     } = stages;
-    let Frame {
-        slot,
-        generation,
-        packet,
-        flow,
-        ..
-    } = frame;
+    let Frame { slot, packet, .. } = frame;
     let spread = flow_spread(packet, buf.data());
     let egress = match route::egress(shm, ports, resolver, answer, packet, spread, *now_ms) {
         Ok(egress) => egress,
@@ -242,39 +248,69 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
         ));
     }
     policy::police_up(shm, *slot, frame.meter, packet.len, *now_ns)?;
-    let Some((ip, l4)) = packet.parts(buf.data_mut()) else {
+    let outside = outside(stages, frame)?;
+    let changed = rewrite(stages, buf, frame, outside)?;
+    let Stages { shm, ports, .. } = stages;
+    let Some((ip, _)) = packet.parts(buf.data_mut()) else {
         return drop(Counter::Ipv4Truncated);
     };
-    let mut changed = Delta::new();
-    if let Some(block) = &frame.nat {
-        if let Some(defect) = frame.flow_defect {
-            return drop(defect);
-        }
-        let port = nat.outside_port(shm, (*slot, *generation), block, flow, frame.home)?;
-        changed = nat44::rewrite(
-            ip,
-            l4,
-            Direction::Upstream,
-            flow,
-            block.address.to_bits(),
-            port,
-        );
-    }
-    if frame.mss != 0 && mss::clamp(l4, frame.mss) {
-        shm.count(Counter::MssClamped, 1);
-    }
-    changed = changed.and(ttl::decrement(ip));
+    let changed = changed.and(ttl::decrement(ip));
     ip.checksum.set(changed.apply(ip.checksum.get()));
     let Some(source) = ports.ipv4_source(egress.port) else {
         return drop(Counter::NoRoute);
     };
     encap::core(buf, packet.extent(), egress.dst, source);
-    shm.count_up(*slot, u64::from(packet.len), *now_ms);
+    shm.count_up(*slot, u64::from(packet.len), stages.now_ms);
     if is_oversized {
         let counter = Counter::ForwardedUpstream;
         return Err(fragment::later(stages, counter, egress.port, egress.mtu));
     }
     Ok(egress.port)
+}
+
+/// The address and port the packet leaves with, if it is to be translated.
+pub(crate) fn outside(stages: &mut Stages, frame: &Frame) -> Step<Option<(u32, u16)>> {
+    let Stages { shm, nat, .. } = stages;
+    let Frame {
+        slot,
+        generation,
+        flow,
+        ..
+    } = frame;
+    let Some(block) = &frame.nat else {
+        return Ok(None);
+    };
+    if let Some(defect) = frame.flow_defect {
+        return drop(defect);
+    }
+    if flow.is_turned && !frame.is_hairpin {
+        return drop(Counter::NatIcmpUnsupported);
+    }
+    let port = nat.outside_port(shm, (*slot, *generation), block, flow, frame.home)?;
+    Ok(Some((block.address.to_bits(), port)))
+}
+
+/// Translates the packet and lowers its MSS. Returns the change of the IPv4 header, whose checksum is the caller's to
+/// update.
+pub(crate) fn rewrite<B: PacketBuf>(
+    stages: &Stages,
+    buf: &mut B,
+    frame: &Frame,
+    outside: Option<(u32, u16)>,
+) -> Step<Delta> {
+    let Some((ip, l4)) = frame.packet.parts(buf.data_mut()) else {
+        return drop(Counter::Ipv4Truncated);
+    };
+    let changed = match outside {
+        Some((address, port)) => {
+            nat44::rewrite(ip, l4, Direction::Upstream, &frame.flow, address, port)
+        }
+        None => Delta::new(),
+    };
+    if frame.mss != 0 && mss::clamp(l4, frame.mss) {
+        stages.shm.count(Counter::MssClamped, 1);
+    }
+    Ok(changed)
 }
 
 /// Which of equal paths the packet takes.

@@ -268,11 +268,7 @@ fn every_defect_of_the_packet_has_its_own_reason() {
             dst([198, 51, 100, 9]),
             Counter::DestinationSubscriber,
         ),
-        (
-            "NAT pool",
-            dst([203, 0, 113, 1]),
-            Counter::DestinationSubscriber,
-        ),
+        ("NAT pool", dst([203, 0, 113, 1]), Counter::NatNoMapping),
         ("TTL 1", edited(good.clone(), 8, 1), Counter::TtlExpired),
         ("TTL 0", edited(good.clone(), 8, 0), Counter::TtlExpired),
         ("no route", dst([10, 6, 0, 1]), Counter::NoRoute),

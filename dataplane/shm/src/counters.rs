@@ -75,7 +75,7 @@ counters! {
         TxCore = "tx_core", "Frames given to core ports, host frames included.";
         TxAccessBytes = "tx_access_bytes", "Bytes given to access ports.";
         TxCoreBytes = "tx_core_bytes", "Bytes given to core ports.";
-        ForwardedUpstream = "forwarded_upstream", "Packets from subscribers forwarded to the core or, IPv6, to another subscriber.";
+        ForwardedUpstream = "forwarded_upstream", "Packets from subscribers forwarded to the core or to another subscriber.";
         ForwardedDownstream = "forwarded_downstream", "Packets from the core forwarded to subscribers.";
         HandedOver = "handed_over", "Frames passed to the worker that owns their session.";
         TakenOver = "taken_over", "Frames received from other workers.";

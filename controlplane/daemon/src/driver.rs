@@ -11,7 +11,7 @@ use bng_aaa::Authenticator;
 use bng_config::Config;
 use bng_pppoe::{AccessConcentrator, PortId};
 use bng_shm::{
-    EpochToken, Event, FRAME_MAX, FRAME_RING_SLOTS, FrameMeta, PublishError, Publisher, PuntClass,
+    EpochToken, Event, FRAME_MAX, FrameMeta, PUNT_RING_SLOTS, PublishError, Publisher, PuntClass,
     PuntedFrame, SlotIndex, Take,
 };
 use tokio::sync::mpsc;
@@ -44,7 +44,7 @@ use crate::withdrawals::Withdrawals;
 /// Punted frames taken from one worker before the next one's turn.
 const FRAME_BATCH: usize = 64;
 /// Rounds of such batches before timers and requests have their turn: enough for every frame a ring can hold.
-const FRAME_ROUNDS: usize = FRAME_RING_SLOTS / FRAME_BATCH;
+const FRAME_ROUNDS: usize = PUNT_RING_SLOTS / FRAME_BATCH;
 /// Events taken from one worker before the next one's turn.
 const EVENT_BATCH: usize = 256;
 /// Requests answered before frames have their turn.

@@ -89,7 +89,7 @@ impl Injector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bng_shm::{Capacities, Dataplane, FRAME_MAX, FRAME_RING_SLOTS, PuntClass, Take};
+    use bng_shm::{Capacities, Dataplane, FRAME_MAX, INJECT_RING_SLOTS, PuntClass, Take};
 
     #[test]
     fn frames_beyond_a_full_ring_wait_in_order_and_arrive() {
@@ -103,7 +103,7 @@ mod tests {
             class: PuntClass::Discovery,
             session: None,
         };
-        let count = FRAME_RING_SLOTS as u32 + 500;
+        let count = INJECT_RING_SLOTS as u32 + 500;
         for n in 0..count {
             let frame = n.to_be_bytes().to_vec();
             injector.send(&mut publisher, &mut tally, 0, meta, frame);

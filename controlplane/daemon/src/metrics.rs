@@ -6,7 +6,7 @@ mod coalescing;
 mod radius;
 
 use bng_config::Coalescing;
-use bng_shm::{Counter, FRAME_RING_SLOTS, Group};
+use bng_shm::{Counter, Group, INJECT_RING_SLOTS, PUNT_RING_SLOTS};
 use prometheus::{Encoder, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use crate::reload::ReloadCounts;
@@ -158,10 +158,8 @@ fn workers(page: &Page, status: &Status) -> prometheus::Result<()> {
         &["worker", "ring"],
     )?;
     let capacity = page.gauge("bng_ring_slots", "Slots of a ring.", &["ring"])?;
-    for ring in ["punt", "inject"] {
-        capacity
-            .with_label_values(&[ring])
-            .set(signed(FRAME_RING_SLOTS));
+    for (ring, slots) in [("punt", PUNT_RING_SLOTS), ("inject", INJECT_RING_SLOTS)] {
+        capacity.with_label_values(&[ring]).set(signed(slots));
     }
     let owned = page.gauge(
         "bng_worker_sessions",

@@ -83,8 +83,8 @@ pub use self::{
     filters::{Filter, FilterAction, FilterId, FilterRule, Filters, MAX_FILTERS, MAX_RULES},
     frames::{Event, FrameMeta, InjectedFrame, PuntClass, PuntedFrame, TooLong},
     layout::{
-        ABI_VERSION, BLOCKS_PER_ADDRESS, Capacities, CapacityError, FRAME_MAX, FRAME_RING_SLOTS,
-        Mismatch, SLOTS_PER_PORT,
+        ABI_VERSION, BLOCKS_PER_ADDRESS, Capacities, CapacityError, FRAME_MAX, INJECT_RING_SLOTS,
+        Mismatch, PUNT_RING_SLOTS, SLOTS_PER_PORT,
     },
     mapping::prefetch,
     nat::{NatProtocol, REVERSE_PER_ADDRESS, Reverse, TICK_MS, reverse_index},

@@ -5,7 +5,9 @@ use crate::epoch::EpochToken;
 use crate::frames::{
     Event, FrameMeta, PuntedFrame, TooLong, address_words, push_frame, take_event, take_frame,
 };
-use crate::layout::{Capacities, EVENT_RING_SLOTS, FRAME_MAX, FRAME_RING_SLOTS, Mismatch, Process};
+use crate::layout::{
+    Capacities, EVENT_RING_SLOTS, FRAME_MAX, INJECT_RING_SLOTS, Mismatch, PUNT_RING_SLOTS, Process,
+};
 use crate::mapping::Tables;
 use crate::networks::{Network, NetworkCounts};
 use crate::pools::PoolRange;
@@ -292,10 +294,10 @@ impl Publisher {
 
     /// Takes a punted frame of worker `worker`; the bytes go into `buffer`.
     pub fn take_punted(&mut self, worker: u8, buffer: &mut [u8; FRAME_MAX]) -> Take<PuntedFrame> {
-        let Some((block, at)) = self.rings(worker, FRAME_RING_SLOTS) else {
+        let Some((block, at)) = self.rings(worker, PUNT_RING_SLOTS) else {
             return Take::Empty;
         };
-        let slots = &self.tables.punt[at..at + FRAME_RING_SLOTS];
+        let slots = &self.tables.punt[at..at + PUNT_RING_SLOTS];
         match take_frame(&block.punt, slots, buffer) {
             Take::Item((meta, len, at_ms)) => Take::Item(PuntedFrame { meta, len, at_ms }),
             Take::Empty => Take::Empty,
@@ -321,10 +323,10 @@ impl Publisher {
     /// # Errors
     /// The frame is longer than a slot.
     pub fn inject(&mut self, worker: u8, meta: &FrameMeta, frame: &[u8]) -> Result<bool, TooLong> {
-        let Some((block, at)) = self.rings(worker, FRAME_RING_SLOTS) else {
+        let Some((block, at)) = self.rings(worker, INJECT_RING_SLOTS) else {
             return Ok(false);
         };
-        let slots = &self.tables.inject[at..at + FRAME_RING_SLOTS];
+        let slots = &self.tables.inject[at..at + INJECT_RING_SLOTS];
         let pushed = push_frame(&block.inject, slots, 0, meta, 0, frame)?;
         Ok(match pushed {
             Ok(()) => true,
@@ -419,7 +421,7 @@ impl Publisher {
     #[must_use]
     pub fn inject_is_empty(&self, worker: u8) -> bool {
         let block = self.tables.workers.get(usize::from(worker));
-        block.is_none_or(|block| block.inject.fill(FRAME_RING_SLOTS) == 0)
+        block.is_none_or(|block| block.inject.fill(INJECT_RING_SLOTS) == 0)
     }
 
     /// What a worker tells; index `workers` is the host path. `None` beyond.
@@ -433,8 +435,8 @@ impl Publisher {
             nat_mappings: block.nat_mappings.load(Ordering::Relaxed),
             tsc_hz: block.tsc_hz.load(Ordering::Relaxed),
             rings: RingFill {
-                punt: block.punt.fill(FRAME_RING_SLOTS),
-                inject: block.inject.fill(FRAME_RING_SLOTS),
+                punt: block.punt.fill(PUNT_RING_SLOTS),
+                inject: block.inject.fill(INJECT_RING_SLOTS),
                 events: block.events.fill(EVENT_RING_SLOTS),
             },
             counters: block

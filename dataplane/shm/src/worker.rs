@@ -7,7 +7,9 @@ use crate::frames::{
     BellDebt, Event, FrameMeta, InjectedFrame, PuntClass, TooLong, push_event, push_frame,
     take_frame,
 };
-use crate::layout::{Capacities, EVENT_RING_SLOTS, FRAME_MAX, FRAME_RING_SLOTS, Layout, Mismatch};
+use crate::layout::{
+    Capacities, EVENT_RING_SLOTS, FRAME_MAX, INJECT_RING_SLOTS, Layout, Mismatch, PUNT_RING_SLOTS,
+};
 use crate::mapping::Tables;
 use crate::nat::{NatProtocol, Reverse, reverse_index};
 use crate::policy::Meter;
@@ -473,12 +475,12 @@ impl Worker {
     /// The drop reason: ring full, share of the ring used up, or frame too long.
     pub fn punt(&mut self, meta: &FrameMeta, now_ms: u64, frame: &[u8]) -> Result<(), Counter> {
         let (reserve, full) = match meta.class {
-            PuntClass::Discovery => (FRAME_RING_SLOTS / 2, Counter::PuntRingReserved),
+            PuntClass::Discovery => (PUNT_RING_SLOTS / 2, Counter::PuntRingReserved),
             PuntClass::Ppp => (0, Counter::PuntRingFull),
         };
         let block = &self.reader.tables.workers[usize::from(self.index)];
-        let at = usize::from(self.index) * FRAME_RING_SLOTS;
-        let slots = &self.reader.tables.punt[at..at + FRAME_RING_SLOTS];
+        let at = usize::from(self.index) * PUNT_RING_SLOTS;
+        let slots = &self.reader.tables.punt[at..at + PUNT_RING_SLOTS];
         match push_frame(&block.punt, slots, reserve, meta, now_ms, frame) {
             Ok(Ok(())) => {
                 self.debt.owe();
@@ -491,8 +493,8 @@ impl Worker {
 
     /// Takes a frame from control; the bytes go into `buffer`.
     pub fn take_injected(&mut self, buffer: &mut [u8; FRAME_MAX]) -> Take<InjectedFrame> {
-        let at = usize::from(self.index) * FRAME_RING_SLOTS;
-        let slots = &self.reader.tables.inject[at..at + FRAME_RING_SLOTS];
+        let at = usize::from(self.index) * INJECT_RING_SLOTS;
+        let slots = &self.reader.tables.inject[at..at + INJECT_RING_SLOTS];
         match take_frame(&self.block().inject, slots, buffer) {
             Take::Item((meta, len, _)) => Take::Item(InjectedFrame { meta, len }),
             Take::Empty => Take::Empty,
@@ -554,8 +556,44 @@ mod tests {
         assert_eq!(worker.punt(&meta, 0, &frame), Err(Counter::PuntTooLong));
         assert_eq!(worker.punt(&meta, 0, &frame[..FRAME_MAX]), Ok(()));
         let empty = |worker: &mut Worker| worker.punt(&meta, 0, &[]);
-        let taken = (0..FRAME_RING_SLOTS).filter(|_| empty(&mut worker).is_ok());
-        assert_eq!(taken.count(), FRAME_RING_SLOTS - 1);
+        let taken = (0..PUNT_RING_SLOTS).filter(|_| empty(&mut worker).is_ok());
+        assert_eq!(taken.count(), PUNT_RING_SLOTS - 1);
         assert_eq!(empty(&mut worker), Err(Counter::PuntRingFull));
+    }
+    #[test]
+    fn ninety_milliseconds_of_ten_thousand_setups_a_second_wait_for_control() {
+        let (mut dataplane, mut publisher) = Dataplane::in_process(Capacities::SMALL).unwrap();
+        let mut worker = dataplane.worker(0).unwrap();
+        let meta = |class| FrameMeta {
+            port: 0,
+            class,
+            session: None,
+        };
+        let (discovery, ppp) = (meta(PuntClass::Discovery), meta(PuntClass::Ppp));
+        // PADI and PADR; then LCP's Configure-Request, an Ack for each of the two of ours, the password, IPCP's request twice
+        // and an Ack.
+        let frames = [
+            &discovery, &discovery, &ppp, &ppp, &ppp, &ppp, &ppp, &ppp, &ppp,
+        ];
+        let setups = 10_000 * 90 / 1_000;
+        for setup in 0..setups {
+            for meta in frames {
+                assert_eq!(worker.punt(meta, 0, &[0; 64]), Ok(()), "setup {setup}");
+            }
+        }
+        // What is left is for those who have a session.
+        let mut used = setups * frames.len();
+        while worker.punt(&discovery, 0, &[0; 64]) != Err(Counter::PuntRingReserved) {
+            used += 1;
+        }
+        assert_eq!(used, PUNT_RING_SLOTS / 2);
+        while worker.punt(&ppp, 0, &[0; 64]) != Err(Counter::PuntRingFull) {
+            used += 1;
+        }
+        assert_eq!(used, PUNT_RING_SLOTS);
+        let mut buffer = [0; FRAME_MAX];
+        let taken = std::iter::repeat_with(|| publisher.take_punted(0, &mut buffer));
+        let taken = taken.take_while(|it| matches!(it, Take::Item(_))).count();
+        assert_eq!(taken, PUNT_RING_SLOTS);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::dispatch::Outlets;
 use bng_fastpath::PortRole;
-use bng_shm::{Counter, FRAME_MAX, FRAME_RING_SLOTS, InjectedFrame, SessionState, Take, Worker};
+use bng_shm::{Counter, FRAME_MAX, INJECT_RING_SLOTS, InjectedFrame, SessionState, Take, Worker};
 use rte_rs::{Mbuf, Mempool};
 
 /// Shortest frame on Ethernet without its check sequence (IEEE 802.3).
@@ -43,7 +43,7 @@ impl Injector {
     /// something.
     pub fn drain(&mut self, shm: &mut Worker, out: &mut Outlets) -> bool {
         let mut worked = false;
-        for _ in 0..FRAME_RING_SLOTS {
+        for _ in 0..INJECT_RING_SLOTS {
             let frame = match shm.take_injected(&mut self.buffer) {
                 Take::Item(frame) => frame,
                 Take::Empty => break,

@@ -109,6 +109,77 @@ fn a_configure_request_in_opened_renegotiates_and_authenticates_again() {
 }
 
 #[test]
+fn a_peer_that_rejects_packets_of_a_family_gets_no_more_of_it() {
+    let dialled = || {
+        let mut world = World::new(config());
+        world.grant = dual_stack();
+        let mut client = Client {
+            interface_id: Some(7),
+            ..Client::new(1)
+        };
+        client.dial(&mut world);
+        assert_eq!(world.event_names(), ["started", "auth", "up", "changed"]);
+        (world, client)
+    };
+    let reject = |client: &Client, number: u16| {
+        let rejected = [&number.to_be_bytes()[..], &[0x60, 0, 0, 0]].concat();
+        client.lcp(lcp_code::PROTOCOL_REJECT, 9, &rejected)
+    };
+    // IPv6 goes, IPv4 stays, and no router is advertised any more (RFC 1661 section 5.7).
+    let (mut world, mut client) = dialled();
+    assert!(world.feed(&reject(&client, protocol::IPV6)).is_empty());
+    assert_eq!(world.event_names()[4..], ["changed"]);
+    let record = record_of(&world);
+    assert_eq!((record.ipv4_open, record.interface_ids), (true, None));
+    let echoes = (0..60).flat_map(|_| {
+        let frames: Vec<_> = world.pass(20_000).into_iter().map(|it| it.1).collect();
+        for frame in &frames {
+            for answer in client.react(frame) {
+                assert!(world.feed(&answer).is_empty());
+            }
+        }
+        frames
+    });
+    let protocols: Vec<_> = echoes.map(|frame| as_control(&frame).0).collect();
+    assert!(!protocols.is_empty() && protocols.iter().all(|it| *it == protocol::LCP));
+
+    // Without either there is nothing to go on with.
+    assert!(!world.feed(&reject(&client, protocol::IPV4)).is_empty());
+    world.pass(60_000);
+    assert_eq!(world.down_cause(), Some(TerminateCause::IpcpRefused));
+
+    // What was not open cannot have been sent.
+    let (mut world, client) = dialled();
+    world.feed(&client.ipv6cp(lcp_code::TERMINATE_REQUEST, 1, &[]));
+    world.feed(&client.ipv6cp(lcp_code::CONFIGURE_REQUEST, 2, &[]));
+    let events = world.events.len();
+    world.feed(&reject(&client, protocol::IPV6));
+    assert_eq!(world.events.len(), events);
+    assert_eq!(world.ac.sessions().count(), 1);
+}
+
+#[test]
+fn what_is_malformed_does_not_show_that_the_peer_had_our_ack() {
+    for protocol in [protocol::PAP, protocol::IPCP, protocol::CHAP] {
+        let mut world = World::new(config());
+        let mut client = Client::new(1);
+        let frames = client.discover(&mut world);
+        let ours = as_control(&frames[1]).1;
+        world.feed(&client.lcp(lcp_code::CONFIGURE_ACK, ours.id, ours.data));
+        let request = client.lcp_request();
+        assert_eq!(as_control(&world.feed(&request)[0]).1.code, 2);
+        world.feed(&client.ppp(protocol, &[1, 1, 0]));
+        assert_eq!(world.last_drop, Some(DropReason::ControlTruncated));
+        // The Ack was lost: the same request again negotiates nothing anew.
+        let answers = world.feed(&request);
+        assert_eq!(answers.len(), 1);
+        assert_eq!(as_control(&answers[0]).1.code, lcp_code::CONFIGURE_ACK);
+        assert_eq!(world.count(Outcome::RequestsRepeated), 1);
+        assert_eq!(world.count(Outcome::LcpRenegotiated), 0);
+    }
+}
+
+#[test]
 fn ipcp_alone_can_renegotiate_without_authentication() {
     let (mut world, mut client) = up();
     client.ipcp_acked = (false, false);

@@ -43,6 +43,15 @@ impl Ncp {
         }
     }
 
+    /// The protocol that packets with this number need open.
+    pub(super) const fn of_data(number: u16) -> Option<Self> {
+        match number {
+            protocol::IPV4 => Some(Self::Ipcp),
+            protocol::IPV6 => Some(Self::Ipv6cp),
+            _ => None,
+        }
+    }
+
     const fn opened(self) -> Outcome {
         match self {
             Self::Ipcp => Outcome::IpcpOpened,
@@ -121,7 +130,7 @@ impl Session {
         self.ncp_event(ncp, automaton::Event::Up, cx);
     }
 
-    const fn ncp_state(&self, ncp: Ncp) -> State {
+    pub(super) const fn ncp_state(&self, ncp: Ncp) -> State {
         match ncp {
             Ncp::Ipcp => self.ipcp.state(),
             Ncp::Ipv6cp => self.ipv6cp.state(),

@@ -29,9 +29,6 @@ impl Session {
             // Its answer could exceed the MTU.
             return Err(DropReason::PppOversize);
         }
-        if protocol != protocol::LCP {
-            self.lcp.peer_is_opened();
-        }
         let result = match protocol {
             protocol::LCP => self.receive_lcp(payload, cx),
             protocol::PAP => self.receive_auth(AuthProtocol::Pap, payload, cx),
@@ -43,8 +40,14 @@ impl Session {
             _ => self.receive_unknown(protocol, payload, cx),
         };
         match result {
+            // What is malformed leaves the session as it was.
             Err(reason) if reason.is_malformed() || reason == DropReason::EchoLooped => {}
-            _ => self.heard(cx.now),
+            _ => {
+                self.heard(cx.now);
+                if protocol != protocol::LCP {
+                    self.lcp.peer_is_opened();
+                }
+            }
         }
         result
     }
@@ -96,7 +99,9 @@ impl Session {
             return Err(DropReason::BeforeOpened);
         }
         let number = u16::from_be_bytes([high, low]);
-        if let Some(ncp) = Ncp::of(number)
+        // What may be sent by grace of a protocol is refused with it. Where that is not open, nothing was sent.
+        let of_data = Ncp::of_data(number).filter(|ncp| self.ncp_state(*ncp) == State::Opened);
+        if let Some(ncp) = Ncp::of(number).or(of_data)
             && self.phase == Phase::Network
         {
             self.ncp_refused(ncp, cx);

@@ -55,6 +55,9 @@ impl<'a> Script<'a> {
 /// Identifier and options of a Configure-Request of the engine.
 type Asked = Option<(u8, Vec<u8>)>;
 
+/// What engines of one storm have in common.
+const DISCOVERY_KEY: [u8; 16] = [5; 16];
+
 struct Storm {
     ac: AccessConcentrator,
     now: Time,
@@ -64,6 +67,8 @@ struct Storm {
     lives: BTreeMap<SessionRef, Life>,
     withdrawn: Vec<SessionRef>,
     largest: usize,
+    /// Sessions that were up and over before the latest restart.
+    forgotten: usize,
 }
 
 /// Plays a script and returns how many sessions reached the network phase; panics when an invariant is broken.
@@ -75,6 +80,7 @@ pub(crate) fn play(script: &[u8]) -> usize {
     config.chap_interval = Some(Duration::from_secs(40));
     // Low, so that clients come to them.
     config.limits.sessions_per_mac = 2;
+    config.limits.half_open = 6;
     config.lockout.failures = 3;
     let mtu = config.ports.iter().map(|p| p.mtu).max().unwrap_or(0);
     let now = Time::from_millis(5_000);
@@ -92,7 +98,9 @@ pub(crate) fn play(script: &[u8]) -> usize {
         lives: BTreeMap::new(),
         withdrawn: vec![],
         largest: ethernet::ETH_LEN + 2 * ethernet::TAG_LEN + usize::from(mtu),
+        forgotten: 0,
     };
+    storm.ac.set_discovery_key(DISCOVERY_KEY);
     let mut script = Script(script);
     while !script.0.is_empty() {
         storm.step(&mut script);
@@ -220,12 +228,12 @@ impl Storm {
     /// What operators and AAA do to a live engine.
     fn change(&mut self, what: u8, number: u8) {
         let seconds = Duration::from_secs(number.into());
-        match (what % 4, self.pick(number)) {
+        match (what % 5, self.pick(number)) {
             (0, Some(session)) => {
                 self.ac.reauthenticate(self.now, session);
             }
             (1, Some(session)) => {
-                let (session_timeout, idle_timeout) = match what / 4 % 3 {
+                let (session_timeout, idle_timeout) = match what / 5 % 3 {
                     0 => (Some(Some(seconds)), None),
                     1 => (None, Some(Some(seconds))),
                     _ => (Some(None), Some(None)),
@@ -244,6 +252,7 @@ impl Storm {
                 config.limits.sessions_per_mac = u32::from(number % 3) + 1;
                 self.ac.reconfigure(self.now, config).unwrap();
             }
+            (3, _) => self.restart(),
             _ => {
                 let locked: Vec<_> = self.ac.locked_out(self.now).collect();
                 for it in locked {
@@ -253,6 +262,40 @@ impl Storm {
             }
         }
         self.drain(1);
+    }
+
+    /// Another process takes over: sessions that are up go on as they were, the others are told that they are over.
+    fn restart(&mut self) {
+        let config = self.ac.config().clone();
+        let before = core::mem::replace(
+            &mut self.ac,
+            AccessConcentrator::new(config, self.now, [4; 32]).unwrap(),
+        );
+        self.ac.set_discovery_key(DISCOVERY_KEY);
+        let mut lives = BTreeMap::new();
+        for (session, life) in core::mem::take(&mut self.lives) {
+            if !life.up {
+                self.forgotten += usize::from(life.was_up);
+                continue;
+            }
+            let record = before.record(session).expect("it is up");
+            assert_eq!(self.ac.adopt(self.now, record.clone()), Ok(session));
+            assert_eq!(self.ac.record(session), Some(record));
+            let life = Life {
+                asked: None,
+                accepted: true,
+                ..life
+            };
+            lives.insert(session, life);
+        }
+        for info in before.sessions().filter(|info| !info.network_up) {
+            let (session, mac) = (info.session, info.line.mac);
+            assert!(self.ac.expel(self.now, session, mac, info.vlans));
+        }
+        self.withdrawn.clear();
+        assert!(self.ac.poll_event().is_none(), "nothing happens to them");
+        self.lives = lives;
+        self.drain(usize::MAX);
     }
 
     fn pick(&self, number: u8) -> Option<SessionRef> {
@@ -467,7 +510,7 @@ impl Storm {
         assert_eq!(self.ac.half_open(), 0);
         assert_eq!(self.ac.awaiting_release(), 0);
         assert_eq!(self.ac.poll_timeout(), None);
-        self.lives.values().filter(|life| life.was_up).count()
+        self.forgotten + self.lives.values().filter(|life| life.was_up).count()
     }
 }
 

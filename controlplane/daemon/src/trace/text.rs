@@ -414,6 +414,10 @@ fn dhcpv6_options(out: &mut String, options: &[u8]) {
                 out.push_str(", IA_NA");
                 dhcpv6_options(out, value.get(12..).unwrap_or(&[]));
             }
+            4 => {
+                out.push_str(", IA_TA");
+                dhcpv6_options(out, value.get(4..).unwrap_or(&[]));
+            }
             25 => {
                 out.push_str(", IA_PD");
                 dhcpv6_options(out, value.get(12..).unwrap_or(&[]));
@@ -543,10 +547,15 @@ mod tests {
         reply.extend([0, 0, 0, 9, 0, 0, 0, 9, 56]);
         reply.extend("2001:db8:1000::".parse::<Ipv6Addr>().unwrap().octets());
         let said = session(protocol::IPV6, &reply);
-        assert_eq!(
-            said,
-            "IPv6 fe80::1 > ff02::1 DHCPv6 Reply id 0x010203, IA_PD 2001:db8:1000::/56"
-        );
+        let expected = "IPv6 fe80::1 > ff02::1 DHCPv6 Reply id 0x010203, IA_PD 2001:db8:1000::/56";
+        assert_eq!(said, expected);
+        // Without T1 and T2.
+        reply[5] += 36;
+        reply.extend([0, 4, 0, 32, 0, 0, 0, 1, 0, 5, 0, 24]);
+        reply.extend("2001:db8::9".parse::<Ipv6Addr>().unwrap().octets());
+        reply.extend([0; 8]);
+        let said = session(protocol::IPV6, &reply);
+        assert_eq!(said, format!("{expected}, IA_TA 2001:db8::9"));
     }
 
     #[test]

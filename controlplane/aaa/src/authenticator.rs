@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use crate::accounting::Line;
 use crate::local_users::LocalUsers;
@@ -118,7 +119,7 @@ pub enum Backend {
 #[derive(Debug)]
 pub struct Authenticator {
     local: LocalUsers,
-    backends: Vec<Backend>,
+    backends: Arc<[Backend]>,
     /// Questions that servers decide on, and who is asked after them.
     open: HashMap<RequestId, Open>,
     questions: VecDeque<AuthRequest>,
@@ -129,6 +130,8 @@ pub struct Authenticator {
 struct Open {
     /// Kept while somebody may be asked after the servers.
     request: Option<AuthRequest>,
+    /// Those that were to be asked when the question came, and which of them is the next.
+    backends: Arc<[Backend]>,
     next: usize,
 }
 
@@ -137,7 +140,7 @@ impl Authenticator {
     pub fn new(local: LocalUsers, backends: Vec<Backend>) -> Self {
         Self {
             local,
-            backends,
+            backends: backends.into(),
             open: HashMap::new(),
             questions: VecDeque::new(),
             verdicts: VecDeque::new(),
@@ -149,9 +152,15 @@ impl Authenticator {
         self.local = local;
     }
 
+    /// Asks these from the next question on.
+    pub fn set_backends(&mut self, backends: Vec<Backend>) {
+        self.backends = backends.into();
+    }
+
     /// Takes a question. Its verdict comes from [`Authenticator::poll_verdict`] exactly once.
     pub fn handle_request(&mut self, request: AuthRequest) {
-        self.ask(request, 0, RejectCause::UnknownUser);
+        let backends = self.backends.clone();
+        self.ask(request, backends, 0, RejectCause::UnknownUser);
     }
 
     /// Takes the verdict of a server. One that nobody waits for has no effect.
@@ -161,16 +170,22 @@ impl Authenticator {
         };
         match (verdict, open.request) {
             (Verdict::Reject(cause @ RejectCause::ServersSilent), Some(request)) => {
-                self.ask(request, open.next, cause);
+                self.ask(request, open.backends, open.next, cause);
             }
             (verdict, _) => self.verdicts.push_back((id, verdict)),
         }
     }
 
     /// Asks from the backend at `first` on; `unknown` is the verdict if none of them knows.
-    fn ask(&mut self, request: AuthRequest, first: usize, mut unknown: RejectCause) {
+    fn ask(
+        &mut self,
+        request: AuthRequest,
+        backends: Arc<[Backend]>,
+        first: usize,
+        mut unknown: RejectCause,
+    ) {
         let id = request.id;
-        for (index, backend) in self.backends.iter().enumerate().skip(first) {
+        for (index, backend) in backends.iter().enumerate().skip(first) {
             match backend {
                 Backend::Local => match self.local.verify(&request.peer_id, &request.credentials) {
                     Verdict::Reject(RejectCause::UnknownUser) => {
@@ -183,10 +198,11 @@ impl Authenticator {
                 },
                 Backend::Radius => {
                     let next = index + 1;
-                    let is_last = next >= self.backends.len();
+                    let is_last = next >= backends.len();
                     let request_after = (!is_last).then(|| request.clone());
                     let open = Open {
                         request: request_after,
+                        backends: backends.clone(),
                         next,
                     };
                     self.open.insert(id, open);
@@ -256,6 +272,22 @@ mod tests {
         let mut nobody = Authenticator::new(users(), Vec::new());
         nobody.handle_request(request(1, "alice", "hunter2"));
         assert_eq!(verdicts(&mut nobody), [(1, UNKNOWN)]);
+    }
+
+    #[test]
+    fn other_backends_are_asked_from_the_next_question_on() {
+        let mut authenticator = Authenticator::new(users(), vec![Backend::Radius, Backend::Local]);
+        authenticator.handle_request(request(1, "alice", "hunter2"));
+        assert!(authenticator.poll_question().is_some());
+        authenticator.set_backends(vec![Backend::Radius]);
+        authenticator.handle_request(request(2, "alice", "hunter2"));
+        assert!(authenticator.poll_question().is_some());
+        let silent = Verdict::Reject(RejectCause::ServersSilent);
+        authenticator.handle_verdict(RequestId(1), silent.clone());
+        authenticator.handle_verdict(RequestId(2), silent.clone());
+        let found = verdicts(&mut authenticator);
+        assert!(matches!(&found[0], (1, Verdict::Accept(_))), "{found:?}");
+        assert_eq!(found[1], (2, silent));
     }
 
     #[test]

@@ -237,6 +237,11 @@ impl Grants {
         self.authenticator.set_users(users);
     }
 
+    /// Asks others about subscribers from now on.
+    pub(crate) fn set_backends(&mut self, backends: Vec<bng_aaa::Backend>) {
+        self.authenticator.set_backends(backends);
+    }
+
     /// Gives other DNS servers from now on; `settings` are of the same pools, in the same order.
     pub(crate) fn set_pool_settings(&mut self, settings: &[PoolSettings]) {
         self.settings = settings.to_vec();

@@ -20,6 +20,7 @@ pub use classes::{Class, class_of, document};
 
 use crate::driver::Driver;
 use crate::publish::Clock;
+use crate::radius;
 use crate::request::{AskError, Link, Request};
 use crate::rest::token::{Token, TokenError};
 use crate::settings::{self, Settings, SettingsError};
@@ -232,11 +233,21 @@ impl InForce {
                 change.key
             ));
         }
+        if let Some(key) = radius::needs_restart(&config, &next) {
+            let reason = format!("{key} comes and goes with a restart of bng-controlplane only");
+            view.refused.get_or_insert(reason);
+        }
+        let is_of_servers = |it: &Difference| it.key.starts_with("radius.");
+        let named = |it: &Difference| it.key == "pppoe.ac_name";
+        let differs = differences.iter().any(|it| is_of_servers(it) || named(it));
+        let radius = radius::Next::new(&next, differs)
+            .map_err(|error| ReloadError::NotNow(format!("{error:#}")))?;
         // What is refused is put to the driver too: it says what else would be.
         let order = Order {
             engine: settings::engine_config(&next, &settings, &[]),
             users: settings::local_users(&next),
             removed_users: removed(&config, &next),
+            radius,
             settings: settings.clone(),
             request: ReloadRequest {
                 dry_run: request.dry_run || view.refused.is_some(),
@@ -303,6 +314,7 @@ pub struct Order {
     engine: bng_pppoe::Config,
     users: LocalUsers,
     removed_users: HashSet<Vec<u8>>,
+    radius: radius::Next,
     request: ReloadRequest,
 }
 
@@ -385,6 +397,8 @@ impl Driver {
         }
         self.settings = order.settings;
         self.grants.set_users(order.users);
+        let backends = self.radius.reconfigure(order.radius);
+        self.grants.set_backends(backends);
         self.grants.set_pool_settings(&self.settings.pools);
         outcome.changed = self.reassign_policies();
         self.configured = Some(self.publisher.advance_epoch());

@@ -10,6 +10,7 @@
 //! still sent to each of them once.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
@@ -40,7 +41,7 @@ pub enum Kind {
 }
 
 /// A request before it has an identifier and an authenticator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Draft {
     /// What it is about.
     pub kind: Kind,
@@ -50,6 +51,17 @@ pub struct Draft {
     pub attributes: Vec<u8>,
     /// Unix time of the event it tells of, seconds: it gets Acct-Delay-Time.
     pub event_unix_s: Option<u64>,
+}
+
+impl fmt::Debug for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draft")
+            .field("kind", &self.kind)
+            .field("has_password", &self.password.is_some())
+            .field("attributes", &self.attributes.len())
+            .field("event_unix_s", &self.event_unix_s)
+            .finish()
+    }
 }
 
 /// How servers are treated.
@@ -566,6 +578,12 @@ impl<T> Client<T> {
             pending: server.used.len(),
             ..server.stats.clone()
         })
+    }
+
+    /// Whether no request is under way and every outcome was taken.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.outcomes.is_empty()
     }
 
     /// Requests that wait for an identifier, and how many found no room to wait.

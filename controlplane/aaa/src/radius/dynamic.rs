@@ -177,6 +177,18 @@ impl Listener {
         }
     }
 
+    /// Serves other clients from now on, or under another name. What it remembers stays.
+    pub fn reconfigure(
+        &mut self,
+        clients: impl IntoIterator<Item = (IpAddr, SecretString)>,
+        nas: Nas,
+        require_event_timestamp: bool,
+    ) {
+        self.clients = clients.into_iter().collect();
+        self.nas = nas;
+        self.policy.require_event_timestamp = require_event_timestamp;
+    }
+
     /// Takes a datagram; `unix_s` is the time now.
     ///
     /// # Errors

@@ -1,22 +1,21 @@
 //! The thread that brings accounting messages to disk, and from there to a server.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bng_aaa::accounting::{Accounting, Status};
 use bng_aaa::radius::client::Outcome;
-use bng_aaa::radius::{Client, Draft, Kind as RequestKind, Nas};
+use bng_aaa::radius::{Draft, Kind as RequestKind, Nas};
 use bng_shm::SlotIndex;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::sockets::Sockets;
+use super::exchange::Exchanges;
 use super::spool::{Kind, Message, Spool};
 use super::view::RadiusView;
-use super::{BUSY_RETRY, Clock, Courier, VIEW_INTERVAL};
+use super::{BUSY_RETRY, Clock, Courier, Servers, VIEW_INTERVAL};
 use crate::request::Request;
 
 /// Messages taken before datagrams have their turn; all of them share one wait for the disk.
@@ -33,14 +32,14 @@ pub(super) enum Told {
     Event(Box<Accounting>, Option<SlotIndex>),
     /// The gateway has begun without any session.
     On { accounting_id: u64, unix_s: u64 },
+    /// Others are to be told from now on, and this much may wait on disk, bytes.
+    Servers(Box<Servers<u64>>, u64),
 }
 
 #[derive(Debug)]
 pub(super) struct Worker {
-    pub(super) client: Client<u64>,
     pub(super) nas: Nas,
-    pub(super) servers: Vec<SocketAddr>,
-    pub(super) source: Option<IpAddr>,
+    pub(super) exchanges: Exchanges<u64>,
     pub(super) spool: Spool,
     pub(super) told: mpsc::UnboundedReceiver<Told>,
     /// Messages in `told`.
@@ -53,15 +52,14 @@ impl Worker {
     /// Until the driver is gone and has nothing to tell any more. What waits then is sent by the next run.
     pub(super) async fn run(mut self) {
         let clock = Clock::start();
-        let mut sockets = Sockets::new(self.servers.clone(), self.source);
         let mut shown = Instant::now();
         let mut batch = Vec::with_capacity(BATCH);
         let (mut under_way, mut window) = (0, WINDOW);
         let mut resume = Instant::now();
         loop {
             let mut wake = shown + VIEW_INTERVAL;
-            if let Some(due) = self.client.poll_timeout() {
-                wake = wake.min(clock.instant(due));
+            if let Some(due) = self.exchanges.poll_timeout(&clock) {
+                wake = wake.min(due);
             }
             if self.driver.is_waiting() {
                 wake = wake.min(Instant::now() + BUSY_RETRY);
@@ -72,27 +70,27 @@ impl Worker {
                         return self.spool.flush();
                     }
                     self.depth.fetch_sub(count, Ordering::Relaxed);
-                    self.keep(&mut batch);
-                }
-                datagram = sockets.receive() => {
-                    let now = clock.now();
-                    let (server, socket) = (datagram.server, datagram.socket);
-                    let result = (self.client).handle_datagram(server, socket, &datagram.bytes, now);
-                    if let Err(discard) = result {
-                        let server = self.servers.get(server);
-                        tracing::debug!(?server, reason = discard.label(), "RADIUS answer discarded");
+                    if self.keep(&mut batch) {
+                        (window, resume) = (WINDOW, Instant::now());
                     }
+                }
+                datagram = self.exchanges.receive() => {
+                    self.exchanges.handle_datagram(datagram, &clock);
                 }
                 () = sleep_until(wake) => {}
             }
-            self.client.handle_timeout(clock.now());
-            while let Some((number, outcome)) = self.client.poll_outcome() {
+            self.exchanges.handle_timeout(&clock);
+            while let Some((number, outcome, is_now)) = self.exchanges.poll_outcome() {
                 under_way -= 1;
                 match outcome {
                     Outcome::Answer { .. } => {
-                        window = WINDOW;
+                        if is_now {
+                            window = WINDOW;
+                        }
                         self.spool.done(number);
                     }
+                    // Of servers that are not asked any more.
+                    Outcome::Silence | Outcome::Full if !is_now => self.spool.retry(number),
                     Outcome::Silence | Outcome::Full => {
                         // One at a time finds out when somebody answers again.
                         (window, resume) = (1, Instant::now() + PAUSE);
@@ -112,11 +110,9 @@ impl Worker {
                     event_unix_s: Some(message.unix_s),
                 };
                 under_way += 1;
-                self.client.handle_request(number, draft, clock.now());
+                self.exchanges.handle_request(number, draft, &clock);
             }
-            while let Some(transmit) = self.client.poll_transmit() {
-                sockets.send(&transmit).await;
-            }
+            self.exchanges.transmit().await;
             self.spool.commit();
             while let Some(slot) = self.spool.poll_released() {
                 self.driver.send(Request::AccountingKept(slot));
@@ -127,13 +123,14 @@ impl Worker {
             if shown.elapsed() >= VIEW_INTERVAL {
                 shown = Instant::now();
                 let view = &mut *self.view.lock();
-                view.show_accounting(&self.client, &self.spool);
+                view.show_accounting(self.exchanges.shown(), &self.spool);
             }
         }
     }
 
-    /// Writes messages down.
-    fn keep(&mut self, batch: &mut Vec<Told>) {
+    /// Writes messages down; true when there are other servers now.
+    fn keep(&mut self, batch: &mut Vec<Told>) -> bool {
+        let mut has_others = false;
         for told in batch.drain(..) {
             let mut slot = None;
             let (kind, accounting_id, unix_s, attributes) = match told {
@@ -153,6 +150,13 @@ impl Worker {
                 } => {
                     let attributes = self.nas.accounting_on(accounting_id, unix_s);
                     (Kind::On, accounting_id, unix_s, attributes)
+                }
+                Told::Servers(servers, limit) => {
+                    self.nas = servers.nas;
+                    self.exchanges.replace(servers.exchange);
+                    self.spool.set_limit(limit);
+                    has_others = true;
+                    continue;
                 }
             };
             match attributes {
@@ -178,5 +182,6 @@ impl Worker {
             }
         }
         self.spool.commit();
+        has_others
     }
 }

@@ -100,13 +100,18 @@ impl<T> Exchanges<T> {
         due.map(|due| clock.instant(due))
     }
 
-    /// Takes what has come of a request. Servers of before that have nothing more to say are let go.
-    pub(super) fn poll_outcome(&mut self) -> Option<(T, Outcome)> {
-        let outcome = self.all().find_map(|it| it.client.poll_outcome());
-        if outcome.is_none() {
-            self.before.retain(|it| !it.client.is_idle());
+    /// Takes what has come of a request, and whether it was put to the servers of now. Those of before that have nothing more to say
+    /// are let go.
+    pub(super) fn poll_outcome(&mut self) -> Option<(T, Outcome, bool)> {
+        if let Some((tag, outcome)) = self.now.client.poll_outcome() {
+            return Some((tag, outcome, true));
         }
-        outcome
+        let mut before = self.before.iter_mut();
+        if let Some((tag, outcome)) = before.find_map(|it| it.client.poll_outcome()) {
+            return Some((tag, outcome, false));
+        }
+        self.before.retain(|it| !it.client.is_idle());
+        None
     }
 
     /// Sends what is to be sent.

@@ -1,13 +1,15 @@
 //! The thread that listens to CoA-Requests and Disconnect-Requests.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bng_aaa::radius::Nas;
 use bng_aaa::radius::dynamic::{Action, Listener, Ticket, Wish};
 use bng_aaa::radius::packet::LONGEST;
 use bng_aaa::{Refusal, Selector};
 use parking_lot::Mutex;
+use secrecy::SecretString;
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{interval, timeout};
@@ -27,6 +29,15 @@ pub(super) struct Worker {
     pub(super) socket: std::net::UdpSocket,
     pub(super) driver: DriverHandle,
     pub(super) view: Arc<Mutex<RadiusView>>,
+    pub(super) others: mpsc::UnboundedReceiver<Clients>,
+}
+
+/// Who may ask from now on.
+#[derive(Debug)]
+pub(super) struct Clients {
+    pub(super) clients: Vec<(IpAddr, SecretString)>,
+    pub(super) nas: Nas,
+    pub(super) require_event_timestamp: bool,
 }
 
 type Answer = (Ticket, Result<(), Refusal>);
@@ -39,6 +50,7 @@ impl Worker {
             socket,
             driver,
             view,
+            mut others,
         } = self;
         let socket = match UdpSocket::from_std(socket) {
             Ok(socket) => socket,
@@ -74,6 +86,10 @@ impl Worker {
                         None
                     }
                 },
+                Some(other) = others.recv() => {
+                    listener.reconfigure(other.clients, other.nas, other.require_event_timestamp);
+                    None
+                }
                 Some((ticket, result)) = answers.recv() => listener.answer(ticket, result),
                 _ = tick.tick() => {
                     view.lock().show_dynamic(listener.counts());

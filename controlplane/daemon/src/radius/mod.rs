@@ -12,6 +12,7 @@
 //! always find room; interim updates do as long as the disk keeps up.
 
 mod accounting;
+mod exchange;
 mod listener;
 mod questions;
 mod sockets;
@@ -29,7 +30,7 @@ use anyhow::Context;
 use bng_aaa::accounting::{Accounting as Event, Status};
 use bng_aaa::radius::dynamic::{Listener, Policy, REMEMBERED};
 use bng_aaa::radius::{Client, Nas, Now};
-use bng_aaa::{AuthRequest, Backend};
+use bng_aaa::{AuthRequest, Backend, RequestId};
 use bng_config::Config;
 use bng_shm::SlotIndex;
 use parking_lot::Mutex;
@@ -37,6 +38,8 @@ use tokio::sync::mpsc;
 
 use crate::request::{AskError, DriverHandle, Request};
 use accounting::Told;
+use exchange::{Exchange, Exchanges};
+use listener::Clients;
 use spool::Spool;
 use view::RadiusView;
 
@@ -61,6 +64,9 @@ const BUSY_RETRY: Duration = Duration::from_millis(2);
 #[derive(Debug, Default)]
 pub struct Radius {
     questions: Option<mpsc::Sender<AuthRequest>>,
+    /// Ways to tell the threads of other servers and clients.
+    others: Option<mpsc::UnboundedSender<Servers<RequestId>>>,
+    clients: Option<mpsc::UnboundedSender<Clients>>,
     accounting: Option<Accounting>,
     is_local: bool,
     view: Option<Arc<Mutex<RadiusView>>>,
@@ -74,6 +80,112 @@ struct Accounting {
     passed_over: u64,
     /// Starts of sessions that were up before are on disk, or were answered; Unix seconds.
     starts_kept_until_s: u64,
+}
+
+/// Servers that requests go to, and what they are told of the gateway.
+#[derive(Debug)]
+struct Servers<T> {
+    exchange: Exchange<T>,
+    nas: Nas,
+}
+
+impl Servers<RequestId> {
+    fn of_questions(config: &Config, radius: &bng_config::Radius) -> anyhow::Result<Self> {
+        let ports = radius.servers.iter();
+        let ports = ports.map(|server| (server.address, server.auth_port).into());
+        let client = client(radius, SOCKETS, QUEUE)?;
+        Ok(Self {
+            exchange: Exchange::new(client, ports.collect(), radius.source),
+            nas: nas(config, radius),
+        })
+    }
+}
+
+impl Servers<u64> {
+    fn of_accounting(config: &Config, radius: &bng_config::Radius) -> anyhow::Result<Self> {
+        let ports = radius.servers.iter();
+        let ports = ports.map(|server| (server.address, server.accounting_port).into());
+        let client = client(radius, ACCOUNTING_SOCKETS, accounting::WINDOW)?;
+        Ok(Self {
+            exchange: Exchange::new(client, ports.collect(), radius.source),
+            nas: nas(config, radius),
+        })
+    }
+}
+
+impl Clients {
+    fn new(
+        config: &Config,
+        radius: &bng_config::Radius,
+        dynamic: &bng_config::DynamicAuthorization,
+    ) -> Self {
+        let clients = dynamic.clients.iter();
+        Self {
+            clients: clients.map(|it| (it.address, it.secret.clone())).collect(),
+            nas: nas(config, radius),
+            require_event_timestamp: dynamic.require_event_timestamp,
+        }
+    }
+}
+
+/// Another configuration for the threads there are.
+#[derive(Debug)]
+pub(crate) struct Next {
+    is_local: bool,
+    backends: Vec<Backend>,
+    questions: Option<(Servers<RequestId>, bng_config::Radius)>,
+    accounting: Option<(Servers<u64>, bng_config::Accounting)>,
+    clients: Option<Clients>,
+}
+
+impl Next {
+    /// What a configuration says; `differs` when it says anything else of servers than the one in force.
+    ///
+    /// # Errors
+    /// No random numbers.
+    pub(crate) fn new(config: &Config, differs: bool) -> anyhow::Result<Self> {
+        let backends = backends(config);
+        let radius = config.radius.as_ref().filter(|_| differs);
+        let accounting = radius.and_then(|it| Some((it, it.accounting.as_ref()?)));
+        let dynamic = radius.and_then(|it| Some((it, it.dynamic_authorization.as_ref()?)));
+        Ok(Self {
+            is_local: backends == [Backend::Local],
+            backends,
+            questions: radius
+                .map(|radius| {
+                    let servers = Servers::of_questions(config, radius)?;
+                    anyhow::Ok((servers, radius.clone()))
+                })
+                .transpose()?,
+            accounting: accounting
+                .map(|(radius, accounting)| {
+                    let servers = Servers::of_accounting(config, radius)?;
+                    anyhow::Ok((servers, accounting.clone()))
+                })
+                .transpose()?,
+            clients: dynamic.map(|(radius, dynamic)| Clients::new(config, radius, dynamic)),
+        })
+    }
+}
+
+/// What of the configuration decides which threads there are: that takes a restart. The key to blame, if it is different.
+pub(crate) fn needs_restart(now: &Config, next: &Config) -> Option<&'static str> {
+    fn has(config: &Config) -> [(&'static str, bool); 3] {
+        let radius = config.radius.as_ref();
+        [
+            ("radius", radius.is_some()),
+            (
+                "radius.accounting",
+                radius.is_some_and(|it| it.accounting.is_some()),
+            ),
+            (
+                "radius.dynamic_authorization",
+                radius.is_some_and(|it| it.dynamic_authorization.is_some()),
+            ),
+        ]
+    }
+    let mut both = has(now).into_iter().zip(has(next));
+    both.find_map(|((key, one), (_, other))| (one != other).then_some(key))
 }
 
 /// How far the times of messages may be out of order, seconds.
@@ -125,6 +237,30 @@ impl Radius {
                 unix_s,
             });
         }
+    }
+
+    /// Has the threads go on with another configuration: new requests go to its servers. Returns who is asked about subscribers.
+    pub(crate) fn reconfigure(&mut self, next: Next) -> Vec<Backend> {
+        // A thread that is gone needs no servers.
+        if let (Some((servers, radius)), Some(others)) = (next.questions, &self.others) {
+            if let Some(view) = &self.view {
+                view.lock().show_servers(&radius);
+            }
+            let _ = others.send(servers);
+        }
+        if let (Some((servers, settings)), Some(accounting)) =
+            (next.accounting, &mut self.accounting)
+        {
+            accounting.interim = Duration::from_secs(settings.interim_s.into());
+            accounting.depth.fetch_add(1, Ordering::Relaxed);
+            let told = Told::Servers(Box::new(servers), spool_limit(&settings));
+            let _ = accounting.sender.send(told);
+        }
+        if let (Some(clients), Some(sender)) = (next.clients, &self.clients) {
+            let _ = sender.send(clients);
+        }
+        self.is_local = next.is_local;
+        next.backends
     }
 
     /// Puts a question; false when it finds no room.
@@ -187,20 +323,23 @@ pub fn start(config: &Config, handle: &DriverHandle) -> anyhow::Result<Radius> {
     };
     let view = Arc::new(Mutex::new(RadiusView::new(radius)));
     let (sender, questions) = mpsc::channel(QUESTIONS_WAITING);
-    let ports = |server: &bng_config::RadiusServer| (server.address, server.auth_port).into();
+    let (others, heard) = mpsc::unbounded_channel();
     let worker = questions::Worker {
-        client: client(radius, SOCKETS, QUEUE)?,
-        nas: nas(config, radius),
-        servers: radius.servers.iter().map(ports).collect(),
-        source: radius.source,
+        servers: Servers::of_questions(config, radius)?,
+        others: heard,
         questions,
         driver: Courier::new(handle.clone()),
         view: view.clone(),
     };
     spawn("radius", move || worker.run())?;
-    if let Some(dynamic) = &radius.dynamic_authorization {
-        start_listener(dynamic, nas(config, radius), handle, &view)?;
-    }
+    let clients = match &radius.dynamic_authorization {
+        Some(dynamic) => {
+            let (clients, others) = mpsc::unbounded_channel();
+            start_listener(dynamic, nas(config, radius), handle, &view, others)?;
+            Some(clients)
+        }
+        None => None,
+    };
     let accounting = match (&radius.accounting, &config.state_directory) {
         (Some(accounting), Some(directory)) => {
             let directory = directory.join("accounting");
@@ -211,6 +350,8 @@ pub fn start(config: &Config, handle: &DriverHandle) -> anyhow::Result<Radius> {
     };
     Ok(Radius {
         questions: Some(sender),
+        others: Some(others),
+        clients,
         accounting,
         is_local: backends(config) == [Backend::Local],
         view: Some(view),
@@ -240,6 +381,7 @@ fn start_listener(
     nas: Nas,
     handle: &DriverHandle,
     view: &Arc<Mutex<RadiusView>>,
+    others: mpsc::UnboundedReceiver<Clients>,
 ) -> anyhow::Result<()> {
     let address = dynamic.listen;
     let key = "radius.dynamic_authorization.listen";
@@ -258,8 +400,14 @@ fn start_listener(
         socket,
         driver: handle.clone(),
         view: view.clone(),
+        others,
     };
     spawn("dynamic", move || worker.run())
+}
+
+/// The most that may wait on disk, bytes.
+fn spool_limit(accounting: &bng_config::Accounting) -> u64 {
+    u64::from(accounting.spool_mib) << 20
 }
 
 fn start_accounting(
@@ -270,8 +418,7 @@ fn start_accounting(
     handle: &DriverHandle,
     view: &Arc<Mutex<RadiusView>>,
 ) -> anyhow::Result<Accounting> {
-    let limit = u64::from(accounting.spool_mib) << 20;
-    let spool = Spool::open(directory, limit, SEGMENT_SIZE)?;
+    let spool = Spool::open(directory, spool_limit(accounting), SEGMENT_SIZE)?;
     let (waiting, bytes) = spool.waiting();
     if waiting > 0 {
         tracing::info!(
@@ -283,12 +430,10 @@ fn start_accounting(
     let kept_until_s = spool.found_until_s().unwrap_or(0);
     let (sender, told) = mpsc::unbounded_channel();
     let depth = Arc::new(AtomicUsize::new(0));
-    let ports = |server: &bng_config::RadiusServer| (server.address, server.accounting_port).into();
+    let servers = Servers::of_accounting(config, radius)?;
     let worker = accounting::Worker {
-        client: client(radius, ACCOUNTING_SOCKETS, accounting::WINDOW)?,
-        nas: nas(config, radius),
-        servers: radius.servers.iter().map(ports).collect(),
-        source: radius.source,
+        nas: servers.nas,
+        exchanges: Exchanges::new(servers.exchange),
         spool,
         told,
         depth: depth.clone(),

@@ -1,17 +1,15 @@
 //! The thread that asks servers who may come in.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use bng_aaa::radius::{Client, Nas};
 use bng_aaa::{AuthRequest, RejectCause, RequestId, Verdict};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::sockets::Sockets;
+use super::exchange::Exchanges;
 use super::view::RadiusView;
-use super::{BUSY_RETRY, Clock, Courier, VIEW_INTERVAL};
+use super::{BUSY_RETRY, Clock, Courier, Servers, VIEW_INTERVAL};
 use crate::request::Request;
 
 /// Questions taken before datagrams have their turn.
@@ -19,10 +17,8 @@ const BATCH: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Worker {
-    pub(super) client: Client<RequestId>,
-    pub(super) nas: Nas,
-    pub(super) servers: Vec<SocketAddr>,
-    pub(super) source: Option<IpAddr>,
+    pub(super) servers: Servers<RequestId>,
+    pub(super) others: mpsc::UnboundedReceiver<Servers<RequestId>>,
     pub(super) questions: mpsc::Receiver<AuthRequest>,
     pub(super) driver: Courier,
     pub(super) view: Arc<Mutex<RadiusView>>,
@@ -30,74 +26,69 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Until the driver is gone.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(self) {
+        let Self {
+            servers,
+            mut others,
+            mut questions,
+            mut driver,
+            view,
+        } = self;
         let clock = Clock::start();
-        let mut sockets = Sockets::new(self.servers.clone(), self.source);
+        let mut nas = servers.nas;
+        let mut exchanges = Exchanges::new(servers.exchange);
         let mut shown = Instant::now();
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let mut wake = shown + VIEW_INTERVAL;
-            if let Some(due) = self.client.poll_timeout() {
-                wake = wake.min(clock.instant(due));
+            if let Some(due) = exchanges.poll_timeout(&clock) {
+                wake = wake.min(due);
             }
-            if self.driver.is_waiting() {
+            if driver.is_waiting() {
                 wake = wake.min(Instant::now() + BUSY_RETRY);
             }
             tokio::select! {
-                count = self.questions.recv_many(&mut batch, BATCH) => {
+                // Before the questions that come after it.
+                biased;
+                Some(servers) = others.recv() => {
+                    nas = servers.nas;
+                    exchanges.replace(servers.exchange);
+                }
+                count = questions.recv_many(&mut batch, BATCH) => {
                     if count == 0 {
                         return;
                     }
                     for question in batch.drain(..) {
-                        self.ask(&question, &clock);
+                        match nas.access(&question) {
+                            Ok(draft) => exchanges.handle_request(question.id, draft, &clock),
+                            // No server can know such a name.
+                            Err(_) => {
+                                let verdict = Verdict::Reject(RejectCause::UnknownUser);
+                                driver.send(Request::Verdict(question.id, verdict));
+                            }
+                        }
                     }
                 }
-                datagram = sockets.receive() => {
-                    let now = clock.now();
-                    let (server, socket) = (datagram.server, datagram.socket);
-                    let result = (self.client).handle_datagram(server, socket, &datagram.bytes, now);
-                    if let Err(discard) = result {
-                        let server = self.servers.get(server);
-                        tracing::debug!(?server, reason = discard.label(), "RADIUS answer discarded");
-                    }
-                }
+                datagram = exchanges.receive() => exchanges.handle_datagram(datagram, &clock),
                 () = sleep_until(wake) => {}
             }
-            self.client.handle_timeout(clock.now());
-            while let Some(transmit) = self.client.poll_transmit() {
-                sockets.send(&transmit).await;
+            exchanges.handle_timeout(&clock);
+            exchanges.transmit().await;
+            while let Some((id, outcome, _)) = exchanges.poll_outcome() {
+                let (verdict, unusable) = bng_aaa::radius::verdict(&outcome);
+                if let Some(unusable) = unusable {
+                    tracing::warn!(%unusable, "a RADIUS server accepts a subscriber on terms that cannot be met");
+                    view.lock().count_unusable(unusable);
+                }
+                driver.send(Request::Verdict(id, verdict));
             }
-            self.report();
-            if !self.driver.flush() {
+            if !driver.flush() {
                 return;
             }
             if shown.elapsed() >= VIEW_INTERVAL {
                 shown = Instant::now();
-                let view = &mut *self.view.lock();
-                view.show_authentication(&self.client, &sockets);
+                view.lock().show_authentication(exchanges.shown());
             }
-        }
-    }
-
-    fn ask(&mut self, question: &AuthRequest, clock: &Clock) {
-        match self.nas.access(question) {
-            Ok(draft) => (self.client).handle_request(question.id, draft, clock.now()),
-            // No server can know such a name.
-            Err(_) => {
-                let verdict = Verdict::Reject(RejectCause::UnknownUser);
-                self.driver.send(Request::Verdict(question.id, verdict));
-            }
-        }
-    }
-
-    fn report(&mut self) {
-        while let Some((id, outcome)) = self.client.poll_outcome() {
-            let (verdict, unusable) = bng_aaa::radius::verdict(&outcome);
-            if let Some(unusable) = unusable {
-                tracing::warn!(%unusable, "a RADIUS server accepts a subscriber on terms that cannot be met");
-                self.view.lock().count_unusable(unusable);
-            }
-            self.driver.send(Request::Verdict(id, verdict));
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bng_aaa::radius::Transmit;
 use bng_aaa::radius::packet::LONGEST;
@@ -46,11 +47,11 @@ impl Sockets {
     }
 
     /// The next datagram.
-    pub(super) async fn receive(&mut self) -> Datagram {
-        match self.receiver.recv().await {
-            Some(datagram) => datagram,
-            // Never: `sender` is ours.
-            None => std::future::pending().await,
+    pub(super) fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Datagram> {
+        match self.receiver.poll_recv(context) {
+            Poll::Ready(Some(datagram)) => Poll::Ready(datagram),
+            // None never comes: `sender` is ours.
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
 

@@ -289,6 +289,11 @@ impl Spool {
         }
     }
 
+    /// Lets this much wait from now on, bytes. What waits already stays.
+    pub(crate) const fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
     /// Time of the latest event among the messages found on disk, Unix seconds. They are written in the order of their events, so
     /// what an earlier run did not get to write is not older.
     pub(crate) const fn found_until_s(&self) -> Option<u64> {

@@ -1,6 +1,7 @@
 //! What operators see of RADIUS.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use bng_aaa::radius::dynamic::{self, Counts};
 use bng_aaa::radius::terms::Unusable;
@@ -157,17 +158,48 @@ impl RadiusView {
         }
     }
 
-    pub(super) fn show_authentication<T>(&mut self, client: &Client<T>, sockets: &Sockets) {
-        for (server, stats) in self.servers.iter_mut().zip(client.stats()) {
-            server.authentication.show(&stats);
+    /// Shows other servers from now on, of which nothing is known yet.
+    pub(super) fn show_servers(&mut self, radius: &bng_config::Radius) {
+        self.servers = Self::new(radius).servers;
+    }
+
+    pub(super) fn show_authentication<T>(
+        &mut self,
+        (servers, client, sockets): (&[SocketAddr], &Client<T>, &Sockets),
+    ) {
+        for (at, stats) in servers.iter().zip(client.stats()) {
+            if let Some(exchange) = self.exchange(*at, |it| &mut it.authentication) {
+                exchange.show(&stats);
+            }
         }
         (self.queued, self.queue_full) = client.queued();
         self.send_failed = sockets.failed();
     }
 
-    pub(super) fn show_accounting<T>(&mut self, client: &Client<T>, spool: &Spool) {
-        for (server, stats) in self.servers.iter_mut().zip(client.stats()) {
-            server.accounting.show(&stats);
+    /// The one with a server; none while a thread has not heard yet that there are others.
+    fn exchange(
+        &mut self,
+        at: SocketAddr,
+        of: fn(&mut ServerView) -> &mut ExchangeView,
+    ) -> Option<&mut ExchangeView> {
+        let address = at.ip().to_string();
+        let mut servers = self.servers.iter_mut();
+        servers.find_map(|server| {
+            let is_same = server.address == address;
+            let exchange = of(server);
+            (is_same && exchange.port == at.port()).then_some(exchange)
+        })
+    }
+
+    pub(super) fn show_accounting<T>(
+        &mut self,
+        (servers, client, _): (&[SocketAddr], &Client<T>, &Sockets),
+        spool: &Spool,
+    ) {
+        for (at, stats) in servers.iter().zip(client.stats()) {
+            if let Some(exchange) = self.exchange(*at, |it| &mut it.accounting) {
+                exchange.show(&stats);
+            }
         }
         let (waiting, waiting_bytes) = spool.waiting();
         let counts = spool.counts();

@@ -20,13 +20,13 @@ use crate::world::{CONFIG, World};
 const SECRET: &[u8] = b"testing123";
 
 /// A server on two ports of this machine.
-struct Server {
+pub(crate) struct Server {
     ports: [u16; 2],
-    responder: Arc<Mutex<Responder>>,
+    pub(crate) responder: Arc<Mutex<Responder>>,
 }
 
 impl Server {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut terms = List::default();
         terms.bytes(a::CLASS, b"gold-class").unwrap();
         let responder = Arc::new(Mutex::new(Responder::new(SECRET, terms)));
@@ -49,16 +49,16 @@ impl Server {
         Self { ports, responder }
     }
 
-    fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         self.responder.lock().counts().clone()
     }
 }
 
 /// A directory that goes with the test.
-struct State(std::path::PathBuf, Option<OwnedFd>);
+pub(crate) struct State(std::path::PathBuf, Option<OwnedFd>);
 
 impl State {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("radius-test-{}-{n}", std::process::id());
@@ -91,7 +91,7 @@ impl Drop for State {
     }
 }
 
-fn config(server: &Server, state: &State, dynamic: u16) -> String {
+pub(crate) fn config(server: &Server, state: &State, dynamic: u16) -> String {
     let [auth, accounting] = server.ports;
     let text = CONFIG.replacen("auth:\n", "auth:\n  backends: [local, radius]\n", 1);
     assert_ne!(
@@ -113,7 +113,7 @@ radius:
     )
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.local_addr().unwrap().port()
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::client::Client;
+use crate::radius::{self, Server, State};
 use crate::rest_interface::{Answer, Served, TOKEN};
 use crate::world::{CONFIG, World};
 
@@ -371,4 +372,70 @@ fn clients_that_keep_failing_are_shown_and_let_in_again() {
     );
     let shown = gateway.served.get("/api/v1/lockouts").json();
     assert_eq!(shown, json!([]));
+}
+
+#[test]
+fn other_servers_take_over_and_requests_under_way_end_with_the_old_ones() {
+    let (first, second, state) = (Server::new(), Server::new(), State::new());
+    let port = radius::free_port();
+    let slow = |server: &Server| {
+        let text = radius::config(server, &state, port);
+        text.replace("timeout_ms: 500", "timeout_ms: 20000")
+    };
+    let mut gateway = Gateway::new("radius", &slow(&first));
+    let mut clients = Vec::from([
+        Client::new(1, 0, "erin", "anything"),
+        Client::new(2, 0, "frank", "anything"),
+    ]);
+    gateway.world.dial(&mut clients[..1]);
+    let is_started = |_: &World, _: &[Client]| first.counts().accounting[0] == 1;
+    gateway
+        .world
+        .until("the start", &mut clients[..1], is_started);
+    gateway.settle(&mut clients[..1]);
+
+    // The second one's question is with the first server, which takes its time.
+    let silent = first.responder.lock();
+    clients[1].dial();
+    let is_asked = |world: &World, _: &[Client]| {
+        let radius = world.status().radius.clone().unwrap();
+        radius.servers[0].authentication.pending == 1
+    };
+    gateway.world.until("the question", &mut clients, is_asked);
+    gateway.settle(&mut clients);
+    gateway.write(&slow(&second));
+    let view = gateway.in_force();
+    let keys: Vec<_> = view["changes"].as_array().unwrap().iter().collect();
+    assert!(keys.iter().all(|it| it["class"] == "live"), "{view}");
+
+    clients.push(Client::new(3, 0, "grace", "anything"));
+    gateway.world.dial(&mut clients[2..]);
+    assert_eq!(second.counts().accepted, 1);
+    assert!(!clients[1].up, "it waits for the first server");
+    drop(silent);
+    let is_up = |_: &World, clients: &[Client]| clients[1].up;
+    gateway.world.until("its answer", &mut clients, is_up);
+    assert_eq!((first.counts().accepted, second.counts().accepted), (2, 1));
+    assert!(gateway.world.end(&clients[0]));
+    let is_stopped = |_: &World, _: &[Client]| second.counts().accounting[1] == 1;
+    gateway.world.until("the stop", &mut clients, is_stopped);
+    assert_eq!(first.counts().accounting[1], 0);
+
+    // Whom to ask is another question; whether to ask servers at all takes a restart.
+    gateway.settle(&mut clients);
+    let local = slow(&second).replace("backends: [local, radius]", "backends: [local]");
+    gateway.write(&local);
+    gateway.in_force();
+    let mut henry = [Client::new(4, 0, "henry", "anything")];
+    henry[0].dial();
+    let is_refused = |_: &World, clients: &[Client]| clients[0].refused.is_some();
+    gateway.world.until("the refusal", &mut henry, is_refused);
+    assert_eq!(second.counts().accepted, 1, "nobody has asked");
+    gateway.settle(&mut clients);
+    let without = local.replace("  accounting: {interim_s: 0}\n", "");
+    assert_ne!(without, local);
+    gateway.write(&without);
+    let answer = gateway.reload("{}");
+    assert_eq!(answer.status, 409);
+    assert!(answer.body.contains("radius.accounting"), "{}", answer.body);
 }

@@ -439,3 +439,16 @@ fn a_challenge_is_a_reject_and_unusable_terms_are_named() {
     assert_eq!(verdict, Verdict::Reject(RejectCause::TermsUnusable));
     assert_eq!(unusable.unwrap().0, "Session-Timeout");
 }
+
+#[test]
+fn a_request_that_is_shown_shows_no_password() {
+    let draft = Draft {
+        kind: Kind::Access,
+        password: Some(b"hunter2".to_vec().into()),
+        attributes: b"hunter2".to_vec(),
+        event_unix_s: None,
+    };
+    let shown = format!("{draft:?} {draft:#?}");
+    let bytes = format!("{:?}", b"hunter2");
+    assert!(!shown.contains("hunter2") && !shown.contains(&bytes[1..bytes.len() - 1]));
+}

@@ -401,3 +401,22 @@ fn what_was_overheard_has_no_effect_from_another_port_either() {
         (1, 1)
     );
 }
+
+#[test]
+fn other_clients_take_over_and_what_was_done_stays_done() {
+    let mut listener = listener();
+    let bytes = at(NOW, 1);
+    assert!(listener.handle_datagram(from(), &bytes, NOW).is_ok());
+    let other = IpAddr::from([192, 0, 2, 10]);
+    listener.reconfigure([(other, SECRET.into())], nas(), false);
+    assert_eq!(
+        listener.handle_datagram(from(), &bytes, NOW),
+        Err(Discard::Client)
+    );
+    let untimed = untimed(code::COA_REQUEST, named);
+    let taken = listener.handle_datagram((other, 5_000).into(), &untimed, NOW);
+    assert!(taken.is_ok(), "{taken:?}");
+    listener.reconfigure([(from().ip(), SECRET.into())], nas(), true);
+    let again = listener.handle_datagram(from(), &bytes, NOW);
+    assert_eq!(again, Err(Discard::UnderWay), "remembered");
+}

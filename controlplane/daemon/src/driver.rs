@@ -244,6 +244,9 @@ impl Driver {
                 self.load.sample(&self.publisher, self.workers());
                 self.noting = Some(SlotIndex(0));
                 self.give_back_held(clock);
+                if let Some(history) = &self.history {
+                    self.tally.add_some(Count::HistoryLost, history.take_lost());
+                }
                 self.unpark_impatient(clock);
                 self.settle(clock, None);
             }

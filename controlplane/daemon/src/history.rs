@@ -1,13 +1,16 @@
 //! The history on disk: a line of JSON for each session that is over, as REST shows it.
 //!
-//! The driver hands lines to a thread that writes them; it never waits for the disk, and what it cannot hand over is counted. Two
-//! files hold the history, the present one and the one before; a file that is full takes the place of the one before. After a
-//! crash the last line may be cut short, which is no line then.
+//! The driver hands lines to a thread that writes them; it never waits for the disk. What it cannot hand over, and what cannot be
+//! written, is counted. Two files hold the history, the present one and the one before; a file that is full takes the place of
+//! the one before. Sessions that never came up have two files of their own: whoever fails to log in again and again pushes out
+//! nothing else. After a crash the last line may be cut short, which is no line then.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -23,21 +26,43 @@ use crate::sessions::{End, Ended, Live};
 use crate::settings::Settings;
 use crate::views::EndedView;
 
-/// The present file and the one before.
-const PRESENT: &str = "history.jsonl";
-const BEFORE: &str = "history.1.jsonl";
-/// Size at which a file is full, bytes: some 30,000 sessions.
-const FULL: u64 = 16 << 20;
+/// The two files of sessions of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Names {
+    present: &'static str,
+    before: &'static str,
+    /// Size at which a file is full, bytes.
+    full: u64,
+}
+
+/// Of sessions that came up: some 30,000 each.
+const UP: Names = Names {
+    present: "history.jsonl",
+    before: "history.1.jsonl",
+    full: 16 << 20,
+};
+/// Of those that did not.
+const NEVER_UP: Names = Names {
+    present: "refused.jsonl",
+    before: "refused.1.jsonl",
+    full: 4 << 20,
+};
 /// A longer line is none: nothing we write is nearly as long.
 const LINE_MAX: u64 = 16 << 10;
 /// Lines that may wait for the disk.
 const WAITING: usize = 4_096;
+/// Lines that are written together.
+const BATCH: usize = 256;
+
+/// A line, and whether its session was ever up.
+type Line = (bool, String);
 
 /// The writing end.
 #[derive(Debug)]
 pub(crate) struct HistoryFile {
-    lines: Option<SyncSender<String>>,
+    lines: Option<SyncSender<Line>>,
     thread: Option<JoinHandle<()>>,
+    lost: Arc<AtomicU64>,
 }
 
 impl HistoryFile {
@@ -51,15 +76,13 @@ impl HistoryFile {
             .recursive(true)
             .mode(0o700)
             .create(directory)?;
-        let mut found = Vec::new();
-        for name in [BEFORE, PRESENT] {
-            match File::open(directory.join(name)) {
-                Ok(file) => read(file, &mut found)?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let mut writer = Writer::open(directory)?;
+        let found = merge(recall_all(directory, UP)?, recall_all(directory, NEVER_UP)?);
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut writer = Writer {
+            up: Log::open(directory, UP)?,
+            never_up: Log::open(directory, NEVER_UP)?,
+            lost: lost.clone(),
+        };
         let (sender, receiver) = sync_channel(WAITING);
         let thread = std::thread::Builder::new()
             .name("history".to_owned())
@@ -67,6 +90,7 @@ impl HistoryFile {
         let file = Self {
             lines: Some(sender),
             thread: Some(thread),
+            lost,
         };
         Ok((file, found))
     }
@@ -75,12 +99,20 @@ impl HistoryFile {
     #[must_use]
     pub(crate) fn append(&self, ended: &EndedView) -> bool {
         let line = serde_json::to_string(ended).ok();
+        let line = line.map(|line| (ended.was_up, line));
         let sent = self
             .lines
             .as_ref()
             .zip(line)
             .map(|(lines, line)| lines.try_send(line));
         matches!(sent, Some(Ok(())))
+    }
+}
+
+impl HistoryFile {
+    /// Sessions that could not be written since this was asked last.
+    pub(crate) fn take_lost(&self) -> u64 {
+        self.lost.swap(0, Ordering::Relaxed)
     }
 }
 
@@ -92,6 +124,32 @@ impl Drop for HistoryFile {
             let _ = thread.join();
         }
     }
+}
+
+fn recall_all(directory: &Path, names: Names) -> io::Result<Vec<EndedView>> {
+    let mut found = Vec::new();
+    for name in [names.before, names.present] {
+        match File::open(directory.join(name)) {
+            Ok(file) => read(file, &mut found)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Both in the order they ended.
+fn merge(one: Vec<EndedView>, other: Vec<EndedView>) -> Vec<EndedView> {
+    let mut all = Vec::with_capacity(one.len() + other.len());
+    let mut other = other.into_iter().peekable();
+    for ended in one {
+        while let Some(earlier) = other.next_if(|it| it.ended_unix_ms < ended.ended_unix_ms) {
+            all.push(earlier);
+        }
+        all.push(ended);
+    }
+    all.extend(other);
+    all
 }
 
 fn read(file: File, found: &mut Vec<EndedView>) -> io::Result<()> {
@@ -122,27 +180,75 @@ fn read(file: File, found: &mut Vec<EndedView>) -> io::Result<()> {
 
 #[derive(Debug)]
 struct Writer {
-    directory: PathBuf,
-    file: BufWriter<File>,
-    size: u64,
+    up: Log,
+    never_up: Log,
+    lost: Arc<AtomicU64>,
 }
 
 impl Writer {
-    fn open(directory: &Path) -> io::Result<Self> {
+    fn run(&mut self, lines: &Receiver<Line>) {
+        let mut is_failing = false;
+        while let Ok(first) = lines.recv() {
+            let rest = lines.try_iter().take(BATCH - 1);
+            let batch: Vec<_> = std::iter::once(first).chain(rest).collect();
+            let error = self.write(&batch);
+            if let Some(error) = &error
+                && !is_failing
+            {
+                tracing::error!(%error, "the history cannot be written");
+            }
+            is_failing = error.is_some();
+        }
+    }
+
+    /// Writes lines, and counts those that cannot be written.
+    fn write(&mut self, batch: &[Line]) -> Option<io::Error> {
+        let mut failed = None;
+        for (was_up, log) in [(true, &mut self.up), (false, &mut self.never_up)] {
+            let lines = batch.iter().filter(|line| line.0 == was_up);
+            let (mut bytes, mut count) = (Vec::new(), 0);
+            for (_, line) in lines {
+                bytes.extend_from_slice(line.as_bytes());
+                bytes.push(b'\n');
+                count += 1;
+            }
+            if count != 0
+                && let Err(error) = log.write(&bytes)
+            {
+                self.lost.fetch_add(count, Ordering::Relaxed);
+                failed = Some(error);
+            }
+        }
+        failed
+    }
+}
+
+/// The files of one kind.
+#[derive(Debug)]
+struct Log {
+    directory: PathBuf,
+    names: Names,
+    file: File,
+    size: u64,
+}
+
+impl Log {
+    fn open(directory: &Path, names: Names) -> io::Result<Self> {
         let mut file = OpenOptions::new()
             .create(true)
             .read(true)
             .append(true)
             .mode(0o600)
-            .open(directory.join(PRESENT))?;
+            .open(directory.join(names.present))?;
         let size = file.seek(SeekFrom::End(0))?;
-        let mut writer = Self {
+        let mut log = Self {
             directory: directory.to_owned(),
-            file: BufWriter::new(file),
+            names,
+            file,
             size,
         };
-        writer.finish_line()?;
-        Ok(writer)
+        log.finish_line()?;
+        Ok(log)
     }
 
     /// Ends a line that a crash has cut short.
@@ -151,53 +257,36 @@ impl Writer {
             return Ok(());
         };
         let mut byte = [0];
-        let file = self.file.get_mut();
-        file.seek(SeekFrom::Start(last))?;
-        file.read_exact(&mut byte)?;
-        if byte != *b"\n" {
-            self.put("")?;
-            self.file.flush()?;
-        }
-        Ok(())
-    }
-
-    fn run(&mut self, lines: &Receiver<String>) {
-        let mut is_failing = false;
-        while let Ok(line) = lines.recv() {
-            let written = self.write(line, lines);
-            if let Err(error) = &written
-                && !is_failing
-            {
-                tracing::error!(%error, "the history cannot be written");
-            }
-            is_failing = written.is_err();
+        self.file.seek(SeekFrom::Start(last))?;
+        self.file.read_exact(&mut byte)?;
+        match byte {
+            [b'\n'] => Ok(()),
+            _ => self.write(b"\n"),
         }
     }
 
-    /// Writes a line and all that wait behind it.
-    fn write(&mut self, first: String, lines: &Receiver<String>) -> io::Result<()> {
-        let mut next = Ok(first);
-        while let Ok(line) = next {
-            if self.size >= FULL {
-                self.change_files()?;
-            }
-            self.put(&line)?;
-            next = lines.try_recv();
+    /// Writes whole lines, or none of them.
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.size >= self.names.full {
+            self.change_files()?;
         }
-        self.file.flush()
-    }
-
-    fn put(&mut self, line: &str) -> io::Result<()> {
-        self.file.write_all(line.as_bytes())?;
-        self.file.write_all(b"\n")?;
-        self.size += line.len() as u64 + 1;
+        if let Err(error) = self.file.write_all(lines) {
+            // Half a line would spoil the next one.
+            let _ = self.file.set_len(self.size);
+            return Err(error);
+        }
+        self.size += lines.len() as u64;
         Ok(())
     }
 
     fn change_files(&mut self) -> io::Result<()> {
-        self.file.flush()?;
-        fs::rename(self.directory.join(PRESENT), self.directory.join(BEFORE))?;
-        *self = Self::open(&self.directory)?;
+        let present = self.directory.join(self.names.present);
+        match fs::rename(present, self.directory.join(self.names.before)) {
+            // An attempt before this one has got that far.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
+        *self = Self::open(&self.directory, self.names)?;
         Ok(())
     }
 }
@@ -300,7 +389,7 @@ fn mac(text: &str) -> Option<MacAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     struct Directory(PathBuf);
 
@@ -346,7 +435,7 @@ mod tests {
             assert_eq!(found.len(), begun * 3);
             assert!((0..3).all(|n| file.append(&view(n))));
         }
-        let path = directory.0.join(PRESENT);
+        let path = directory.0.join(UP.present);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() - 9]).unwrap();
         let (file, found) = HistoryFile::open(&directory.0).unwrap();
@@ -363,7 +452,7 @@ mod tests {
         let (file, _) = HistoryFile::open(&directory.0).unwrap();
         assert!(file.append(&view(1)));
         drop(file);
-        let path = directory.0.join(PRESENT);
+        let path = directory.0.join(UP.present);
         let good = fs::read(&path).unwrap();
         let mut bytes = good.clone();
         bytes.extend(std::iter::repeat_n(0xff, 3 * LINE_MAX as usize));
@@ -374,23 +463,65 @@ mod tests {
         assert_eq!(numbers(&found), [1, 1]);
     }
 
+    fn line(n: u64, was_up: bool) -> Line {
+        let view = EndedView { was_up, ..view(n) };
+        (was_up, serde_json::to_string(&view).unwrap())
+    }
+
+    fn writer(directory: &Directory) -> Writer {
+        let (file, _) = HistoryFile::open(&directory.0).unwrap();
+        drop(file);
+        Writer {
+            up: Log::open(&directory.0, UP).unwrap(),
+            never_up: Log::open(&directory.0, NEVER_UP).unwrap(),
+            lost: Arc::default(),
+        }
+    }
+
     #[test]
     fn a_full_file_takes_the_place_of_the_one_before() {
         let directory = Directory::new();
-        let (file, _) = HistoryFile::open(&directory.0).unwrap();
-        drop(file);
-        let mut writer = Writer::open(&directory.0).unwrap();
-        let (sender, receiver) = sync_channel(8);
+        let mut writer = writer(&directory);
         for n in 1..=4 {
-            writer.size = FULL;
-            sender
-                .send(serde_json::to_string(&view(n)).unwrap())
-                .unwrap();
-            let line = receiver.recv().unwrap();
-            writer.write(line, &receiver).unwrap();
+            writer.up.size = UP.full;
+            assert!(writer.write(&[line(n, true)]).is_none());
         }
         let (_, found) = HistoryFile::open(&directory.0).unwrap();
         assert_eq!(numbers(&found), [3, 4]);
+    }
+
+    #[test]
+    fn sessions_that_never_came_up_push_out_no_others() {
+        let directory = Directory::new();
+        let mut writer = writer(&directory);
+        let batch = [(1, true), (2, false), (3, true)].map(|(n, was_up)| line(n, was_up));
+        assert!(writer.write(&batch).is_none());
+        for n in 4..=9 {
+            writer.never_up.size = NEVER_UP.full;
+            assert!(writer.write(&[line(n, false)]).is_none());
+        }
+        let (_, found) = HistoryFile::open(&directory.0).unwrap();
+        assert_eq!(numbers(&found), [1, 3, 8, 9]);
+        assert!(writer.write(&[line(10, true), line(11, false)]).is_none());
+        let (_, found) = HistoryFile::open(&directory.0).unwrap();
+        assert_eq!(numbers(&found), [1, 3, 8, 9, 10, 11]);
+    }
+
+    #[test]
+    fn lines_a_full_disk_does_not_take_are_counted_and_spoil_none() {
+        let directory = Directory::new();
+        let mut writer = writer(&directory);
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let good = std::mem::replace(&mut writer.up.file, full);
+        let batch = [line(1, true), line(2, false), line(3, true)];
+        assert!(writer.write(&batch).is_some());
+        assert_eq!(writer.lost.load(Ordering::Relaxed), 2);
+        writer.up.file = good;
+        assert!(writer.write(&[line(4, true)]).is_none());
+        let (file, found) = HistoryFile::open(&directory.0).unwrap();
+        assert_eq!(numbers(&found), [2, 4]);
+        file.lost.fetch_add(3, Ordering::Relaxed);
+        assert_eq!((file.take_lost(), file.take_lost()), (3, 0));
     }
 
     #[test]

@@ -17,6 +17,8 @@ use crate::views::AgreedView;
 
 /// Ended sessions that are remembered.
 const HISTORY: usize = 10_000;
+/// Those of them that never came up are remembered beside the others: failed logins push out nothing else.
+const NEVER_UP: usize = 2_000;
 
 /// A session from its `SessionStarted` (or adoption) until its slot is free again.
 #[derive(Debug, Clone)]
@@ -206,7 +208,15 @@ pub struct Sessions {
     live: BTreeMap<SlotIndex, Box<Live>>,
     by_user: HashMap<Arc<[u8]>, OfUser>,
     per_owner: BTreeMap<u8, u32>,
-    history: VecDeque<Ended>,
+    history: History,
+}
+
+/// Ended sessions, with their number in the order they ended.
+#[derive(Debug, Default)]
+struct History {
+    up: VecDeque<(u64, Ended)>,
+    never_up: VecDeque<(u64, Ended)>,
+    ended: u64,
 }
 
 impl Sessions {
@@ -360,12 +370,18 @@ impl Sessions {
         self.by_user.get(user).map_or(0, |of_user| of_user.going_on)
     }
 
-    /// Remembers an ended session, in place of the oldest if need be.
+    /// Remembers an ended session, in place of the oldest of its kind if need be.
     pub fn remember(&mut self, ended: Ended) {
-        if self.history.len() >= HISTORY {
-            self.history.pop_front();
+        let history = &mut self.history;
+        history.ended += 1;
+        let (list, most) = match ended.end.was_up {
+            true => (&mut history.up, HISTORY),
+            false => (&mut history.never_up, NEVER_UP),
+        };
+        if list.len() >= most {
+            list.pop_front();
         }
-        self.history.push_back(ended);
+        list.push_back((history.ended, ended));
     }
 
     /// All sessions, by access port and session id.
@@ -385,8 +401,18 @@ impl Sessions {
     }
 
     /// Ended sessions, latest first.
-    pub fn history(&self) -> impl ExactSizeIterator<Item = &Ended> {
-        self.history.iter().rev()
+    pub fn history(&self) -> impl Iterator<Item = &Ended> {
+        let mut up = self.history.up.iter().rev().peekable();
+        let mut never_up = self.history.never_up.iter().rev().peekable();
+        let latest = move || {
+            let is_later = match (up.peek(), never_up.peek()) {
+                (Some((one, _)), Some((other, _))) => one > other,
+                (one, _) => one.is_some(),
+            };
+            let next = if is_later { up.next() } else { never_up.next() };
+            next.map(|(_, ended)| ended)
+        };
+        std::iter::from_fn(latest)
     }
 
     /// How many sessions a worker owns.
@@ -521,11 +547,33 @@ pub(crate) mod tests {
             let live = Box::new(live(0, 1, 0));
             sessions.remember(Ended::new(live, end, n, StatsCopy::default()));
         }
-        assert_eq!(sessions.history().len(), HISTORY);
+        assert_eq!(sessions.history().count(), HISTORY);
         assert_eq!(
             sessions.history().next().unwrap().ended_unix_ms,
             HISTORY as u64 + 4
         );
+    }
+
+    #[test]
+    fn failed_logins_push_no_session_out_that_was_up() {
+        let mut sessions = Sessions::default();
+        let mut end = |n: u64, was_up| {
+            let end = End {
+                cause: EndCause::Engine(bng_pppoe::TerminateCause::WrongCredentials),
+                was_up,
+                release: true,
+            };
+            let live = Box::new(live(0, 1, 0));
+            sessions.remember(Ended::new(live, end, n, StatsCopy::default()));
+        };
+        end(0, true);
+        (1..=NEVER_UP as u64 + 50).for_each(|n| end(n, false));
+        end(9_999, true);
+        let history: Vec<_> = sessions.history().map(|it| it.ended_unix_ms).collect();
+        assert_eq!(history.len(), NEVER_UP + 2);
+        assert_eq!(history[..2], [9_999, NEVER_UP as u64 + 50]);
+        assert_eq!(history.last(), Some(&0));
+        assert!(history.is_sorted_by(|a, b| a > b));
     }
 
     #[test]

@@ -52,7 +52,7 @@ tally! {
     FramedRouteIgnored = "framed_route_ignored", "Framed-Routes ignored: networks behind an IPv4 subscriber are not forwarded.";
     TermsNotKept = "terms_not_kept", "What AAA said that has no room in the recovery record: a restart of the control plane forgets it.";
     RadiusBusy = "radius_busy", "Credentials not decided on: too many questions wait for RADIUS, or its thread is gone.";
-    HistoryLost = "history_lost", "Ended sessions that are missing in the history on disk: it was too slow, or cannot be used.";
+    HistoryLost = "history_lost", "Ended sessions that are missing in the history on disk: it was too slow, full, or cannot be used.";
     StopHeld = "stop_held", "Ended sessions that kept their session id for more than a second: the disk did not take their stop.";
     PoolEmpty = "pool_empty", "Subscribers refused: no free address in any pool.";
     BlocksEmpty = "blocks_empty", "Subscribers refused: no free port block in the NAT pool.";
@@ -87,6 +87,11 @@ impl Tally {
     /// Adds one.
     pub fn add(&mut self, count: Count) {
         self.0[count as usize] += 1;
+    }
+
+    /// Adds some.
+    pub fn add_some(&mut self, count: Count, some: u64) {
+        self.0[count as usize] += some;
     }
 
     /// One count.

@@ -66,7 +66,8 @@ pub(crate) enum Command {
     Pools,
     /// Follow what happens: sessions up and down, refused subscribers, the dataplane, reloads.
     Events {
-        /// Only these: session_up, session_down, auth_failure, dataplane_up, dataplane_down, reload.
+        /// Only these: session_up, session_down, auth_failure, dataplane_up, dataplane_down, reload,
+        /// framed_route_refused.
         #[arg(long, value_name = "EVENT,...", value_delimiter = ',')]
         only: Vec<String>,
         /// Begin after the event with this id, as far as it is remembered; 0 for all that is.

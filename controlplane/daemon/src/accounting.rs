@@ -81,7 +81,10 @@ impl Driver {
             interface_id: ids.map(|ids| ids.peer),
             framed_ipv6_prefix: prefixes.map(|it| it.on_link).filter(|_| ipv6),
             delegated_ipv6_prefix: prefixes.and_then(|it| it.delegated).filter(|_| ipv6),
-            framed_routes: Vec::new(),
+            framed_routes: match ipv4 {
+                true => live.framed_routes().to_vec(),
+                false => Vec::new(),
+            },
             nat: block.map(|it| {
                 let last = it.first_port.saturating_add(it.size.saturating_sub(1));
                 (it.address, it.first_port, last)

@@ -65,6 +65,7 @@ pub(crate) fn adopt(driver: &mut Driver, clock: Clock) {
     if !driver.publisher.created() {
         clear_owners(driver);
         clear_prefixes(driver);
+        driver.clear_networks();
     }
 }
 
@@ -233,6 +234,10 @@ fn take_over(
     let reference = live.session;
     driver.sessions.insert(live);
     driver.sessions.admit(reference);
+    if driver.keep_networks(slot, clock) {
+        // The record must not say that it has what another session may get.
+        driver.update(slot);
+    }
     // The same words as before, unless the earlier run died before it wrote them.
     driver.lead_to_open(slot);
     adopt_policy(driver, reference, session, record);
@@ -378,6 +383,8 @@ fn insert_to_free(
     }
     let was_up = live.opened_unix_ms != 0;
     driver.sessions.insert(Live { holding, ..live });
+    // Nobody gets them before every worker has forgotten this session.
+    driver.keep_networks(slot, clock);
     if holding.is_some() {
         driver.sessions.admit(reference);
     }

@@ -26,6 +26,7 @@ use crate::inject::Injector;
 use crate::life::Waiting;
 use crate::load::Load;
 use crate::netlink::Resolve;
+use crate::networks::Networks;
 use crate::next_hops::NextHops;
 use crate::policies::Policies;
 use crate::policy_change::Changes;
@@ -83,6 +84,7 @@ pub struct Driver {
     pub(crate) withdrawals: Withdrawals,
     pub(crate) held: Held,
     pub(crate) next_hops: NextHops,
+    pub(crate) networks: Networks,
     pub(crate) presence: Presence,
     pub(crate) tally: Tally,
     pub(crate) waiting: Waiting,
@@ -150,6 +152,7 @@ impl Driver {
         let mut driver = Self {
             injector: Injector::new(settings.capacities.workers as usize),
             next_hops: NextHops::recover(&publisher),
+            networks: Networks::default(),
             presence: Presence::new(&publisher),
             policies: Policies::recover(&publisher),
             settings,

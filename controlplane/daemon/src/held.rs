@@ -2,7 +2,7 @@
 //!
 //! Each keeps its slot, and with it its session id, until the stop is on disk or a server has answered it: a control plane that
 //! is killed meanwhile leaves a closing session behind, for which the next one sends the stop. A disk that hangs or refuses may
-//! take its time; so what such a session holds (address, port block, prefixes) is given back after a second, and new sessions
+//! take its time; so what such a session holds (address, port block, prefixes, networks) is given back after a second, and new sessions
 //! lack nothing but its id.
 
 use std::collections::VecDeque;
@@ -72,12 +72,16 @@ impl Driver {
             let Some(live) = self.sessions.at_mut(slot).filter(same) else {
                 continue;
             };
+            let routes = live.framed_routes().to_vec();
             live.given_back = true;
             let holding = live.holding;
             // The record says so before anybody else can have it.
             self.update(slot);
             if let Some(holding) = holding {
                 self.grants.give_back(&holding, clock.since_start());
+            }
+            for route in &routes {
+                self.networks.give_back(route, slot);
             }
             self.tally.add(Count::StopHeld);
             if self.held.long == 0 {

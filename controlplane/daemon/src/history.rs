@@ -347,6 +347,7 @@ pub(crate) fn recall(settings: &Settings, view: &EndedView) -> Option<Ended> {
         circuit_id: view.circuit_id.clone().into_bytes(),
         remote_id: view.remote_id.clone().into_bytes(),
         holding,
+        said: crate::networks::recalled(&view.framed_routes),
         accounting_id: view.accounting_id.unwrap_or(0),
         opened_unix_ms: view.opened_unix_ms.unwrap_or(0),
         end: Some(end),

@@ -20,6 +20,7 @@ mod load;
 pub mod lockouts;
 mod metrics;
 pub mod netlink;
+mod networks;
 mod next_hops;
 pub mod policies;
 pub mod policy_change;

@@ -316,8 +316,13 @@ impl Driver {
         }
     }
 
+    /// Whether a newer session takes what an older one of its user has.
+    pub(crate) fn may_replace(&self) -> bool {
+        self.settings.user_limit.beyond == BeyondMax::Replace
+    }
+
     /// Ends a session for a newer one of its user; returns its slot while it waits for the workers.
-    fn replace(&mut self, older: SessionRef, clock: Clock) -> Option<SlotIndex> {
+    pub(crate) fn replace(&mut self, older: SessionRef, clock: Clock) -> Option<SlotIndex> {
         self.tally.add(Count::UserReplaced);
         self.engine
             .terminate(clock.time(), older, TerminateCause::Replaced);
@@ -368,6 +373,15 @@ impl Driver {
             return self.accept(accepted, holding, false, clock);
         }
         let user = live.user.clone();
+        let routes = &accepted.profile.framed_routes;
+        if clock.monotonic_ms < accepted.until_ms
+            && let Some(slot) = self.networks_to_wait_for(&user, routes, clock)
+        {
+            return self.park(slot, accepted);
+        }
+        let Some(live) = self.sessions.get(session) else {
+            return;
+        };
         let vlan = self.settings.vlan(session.port.0, &live.vlans);
         let profile = &accepted.profile;
         let mut wanted = Wanted {
@@ -435,7 +449,7 @@ impl Driver {
             if is_over {
                 return self.park(slot, accepted);
             }
-            let may_replace = is_own && self.settings.user_limit.beyond == BeyondMax::Replace;
+            let may_replace = is_own && self.may_replace();
             let older = older.session;
             if may_replace && let Some(slot) = self.replace(older, clock) {
                 return self.park(slot, accepted);
@@ -486,10 +500,19 @@ impl Driver {
         if asked.is_repeated {
             return;
         }
+        // A renegotiation keeps what networks the session has, as it keeps its address.
+        let networks = match self.sessions.get(session) {
+            Some(live) if is_new => {
+                let slot = live.slot();
+                self.take_networks(slot, &profile.framed_routes, clock)
+            }
+            Some(live) => live.framed_routes().to_vec(),
+            None => return,
+        };
         if let Some(live) = self.sessions.get_mut(session) {
             live.holding = Some(holding);
             live.accounting_id = accounting_id;
-            live.said = Said::of(&profile, live.said.as_deref());
+            live.said = Said::of(&profile, live.said.as_deref(), networks);
             let changed = live
                 .said
                 .as_ref()
@@ -511,11 +534,6 @@ impl Driver {
             let error = format!("neither a policy nor a filter {name} is configured");
             self.warn_now_and_then(&error, "Filter-Ids are ignored", clock);
         }
-        if let Some(route) = profile.framed_routes.first() {
-            self.tally.add(Count::FramedRouteIgnored);
-            let error = format!("{}/{} of {session}", route.network, route.length);
-            self.warn_now_and_then(&error, "Framed-Routes are ignored", clock);
-        }
         let Some(live) = self.sessions.get(session) else {
             return;
         };
@@ -535,7 +553,12 @@ impl Driver {
     }
 
     /// Subscribers without come again and again; saying it now and then is enough.
-    fn warn_now_and_then(&mut self, error: &dyn std::fmt::Display, what: &str, clock: Clock) {
+    pub(crate) fn warn_now_and_then(
+        &mut self,
+        error: &dyn std::fmt::Display,
+        what: &str,
+        clock: Clock,
+    ) {
         if clock.monotonic_ms >= self.waiting.warn_again_ms {
             self.waiting.warn_again_ms = clock.monotonic_ms + WARN_INTERVAL_MS;
             tracing::warn!(%error, "{what}");
@@ -648,6 +671,7 @@ impl Driver {
         if live.given_back {
             self.held.leave();
         }
+        self.give_networks_back(&live);
         let Some(end) = live.end else {
             return;
         };
@@ -698,6 +722,7 @@ impl Driver {
             generation: live.generation & 0x7fff_ffff,
         };
         if open.ipv4 {
+            self.lead_networks(slot, true);
             self.lead_ipv4(held, Some(owner));
         }
         if open.ipv6 {
@@ -709,6 +734,7 @@ impl Driver {
     fn lead_away(&mut self, slot: SlotIndex, stay: Open) {
         let held = self.sessions.at(slot).and_then(|live| live.held().copied());
         if !stay.ipv4 {
+            self.lead_networks(slot, false);
             self.lead_ipv4(held, None);
         }
         if !stay.ipv6 {

@@ -130,6 +130,12 @@ impl NextHops {
         out
     }
 
+    /// The kernel's IPv4 addresses on the ports, as far as known.
+    pub(crate) fn port_ipv4(&self) -> impl Iterator<Item = Ipv4Addr> {
+        let addresses = self.addresses.iter().flat_map(|all| all.iter());
+        addresses.filter_map(|address| address.ipv4)
+    }
+
     /// The watcher has lost its picture of the kernel: what is published stays.
     pub(crate) fn lose(&mut self) {
         self.synchronised = false;

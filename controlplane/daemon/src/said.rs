@@ -14,11 +14,12 @@
 //! | 8 | Service-Name the client asked for | as sent |
 //! | 9 | nothing of what the record says is held any more | none |
 //! | 10 | what was changed since AAA accepted the session, see [`Changed`] | 1 byte |
+//! | 11 | networks behind the subscriber | address, length and metric of each, 9 bytes |
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use bng_aaa::{Profile, RateLimit};
+use bng_aaa::{FramedRoute, Profile, RateLimit};
 use bng_shm::Record;
 
 use crate::causes::EndCause;
@@ -69,6 +70,10 @@ impl Changed {
         self.0 & one.0 != 0
     }
 }
+const ROUTES: u8 = 11;
+
+/// Bytes of a network.
+const ROUTE_LEN: usize = 9;
 
 /// What AAA has said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,6 +92,8 @@ pub struct Said {
     pub dns6: [Option<Ipv6Addr>; 2],
     /// What of the session was changed since.
     pub changed: Changed,
+    /// Networks behind the subscriber that the session has.
+    pub framed_routes: Vec<FramedRoute>,
 }
 
 /// Everything of a session that its recovery record has no field for.
@@ -104,9 +111,13 @@ pub struct Kept {
 
 impl Said {
     /// What of a profile is needed after its session has been granted; `None` when that is nothing. What was changed `before`, in
-    /// a session that negotiates anew, stays.
+    /// a session that negotiates anew, stays. `framed_routes` are those the session has.
     #[must_use]
-    pub fn of(profile: &Profile, before: Option<&Self>) -> Option<Box<Self>> {
+    pub fn of(
+        profile: &Profile,
+        before: Option<&Self>,
+        framed_routes: Vec<FramedRoute>,
+    ) -> Option<Box<Self>> {
         let said = Self {
             class: profile.class.clone(),
             interim: profile.interim_interval,
@@ -115,6 +126,7 @@ impl Said {
             filter_id: profile.filter_id.clone(),
             dns6: profile.dns6,
             changed: Changed::default(),
+            framed_routes,
         };
         let said = match before {
             None => said,
@@ -198,6 +210,11 @@ pub(crate) fn write(
         if said.changed != Changed::default() {
             writer.put(CHANGED, &[said.changed.0]);
         }
+        // Before all that may be long: who has a network must not be forgotten.
+        if !said.framed_routes.is_empty() {
+            let routes = said.framed_routes.iter().map(route_octets);
+            writer.put(ROUTES, routes.collect::<Vec<_>>().as_flattened());
+        }
         for class in &said.class {
             writer.put(CLASS, class);
         }
@@ -224,6 +241,21 @@ pub(crate) fn write(
         writer.put(SERVICE_NAME, service_name);
     }
     writer.left_out
+}
+
+fn route_octets(route: &FramedRoute) -> [u8; ROUTE_LEN] {
+    let [a, b, c, d] = route.network.octets();
+    let [e, f, g, h] = route.metric.to_be_bytes();
+    [a, b, c, d, route.length, e, f, g, h]
+}
+
+/// A network; `None` for what is none.
+fn route([a, b, c, d, length, metric @ ..]: [u8; ROUTE_LEN]) -> Option<FramedRoute> {
+    (length <= 32).then(|| FramedRoute {
+        network: [a, b, c, d].into(),
+        length,
+        metric: u32::from_be_bytes(metric),
+    })
 }
 
 /// Reads whatever a record says. Of what is not whole, what came before counts.
@@ -274,6 +306,10 @@ fn read_item(kept: &mut Kept, kind: u8, value: &[u8]) {
         }
         GIVEN_BACK => kept.given_back = true,
         CHANGED => said.changed = Changed(value.first().copied().unwrap_or(0)),
+        ROUTES => {
+            let (routes, _) = value.as_chunks();
+            said.framed_routes = routes.iter().filter_map(|it| route(*it)).collect();
+        }
         SERVICE_NAME => kept.service_name = value.to_vec(),
         _ => {}
     }
@@ -301,6 +337,11 @@ mod tests {
             filter_id: Some("gold".to_owned()),
             dns6: [None, Some("2001:db8::53".parse().unwrap())],
             changed: Changed::QUOTA.with(Changed::INTERIM, true),
+            framed_routes: vec![FramedRoute {
+                network: [198, 18, 0, 0].into(),
+                length: 22,
+                metric: 70_000,
+            }],
         }
     }
 
@@ -371,10 +412,13 @@ mod tests {
             ..before.clone()
         };
         assert_eq!(
-            Said::of(&profile, Some(&before)).as_deref(),
+            Said::of(&profile, Some(&before), Vec::new()).as_deref(),
             Some(&expected)
         );
-        assert_eq!(Said::of(&profile, None).unwrap().rate_up, rate(1));
+        assert_eq!(
+            Said::of(&profile, None, Vec::new()).unwrap().rate_up,
+            rate(1)
+        );
     }
 
     proptest! {

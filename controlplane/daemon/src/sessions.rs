@@ -11,6 +11,7 @@ use bng_wire::VlanStack;
 
 use crate::causes::EndCause;
 use crate::grants::Holding;
+use crate::networks;
 use crate::policies::Assigned;
 use crate::said::Said;
 use crate::views::AgreedView;
@@ -147,11 +148,14 @@ impl Live {
         self.holding.as_ref().filter(|_| !self.given_back)
     }
 
-    /// Whether an address is its own, or lies in one of its prefixes.
+    /// Whether an address is its own, or lies in one of its networks or prefixes.
     #[must_use]
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.holding.is_some_and(|holding| match address {
-            IpAddr::V4(address) => holding.lease.address == address,
+            IpAddr::V4(address) => {
+                holding.lease.address == address
+                    || (self.framed_routes().iter()).any(|it| networks::contains(it, address))
+            }
             IpAddr::V6(address) => {
                 let mut prefixes = holding.prefixes.iter().flat_map(|it| it.iter());
                 prefixes.any(|prefix| prefix.contains(address))

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use bng_aaa::{
-    AddressPool, AddressPools, LocalUsers, PortBlocks, Prefix, PrefixPool, Profile, QUARANTINE,
+    AddressPool, AddressPools, FramedRoute, LocalUsers, PortBlocks, Prefix, PrefixPool, Profile,
+    QUARANTINE,
 };
 use bng_config::{BeyondMax, Coalescing, Config, PortRole};
 use bng_pppoe::{
@@ -384,6 +385,13 @@ fn profile(user: &bng_config::User) -> Profile {
     Profile {
         framed_ip: user.framed_ip,
         framed_pool: user.pool.clone(),
+        framed_routes: (user.framed_routes.iter())
+            .map(|it| FramedRoute {
+                network: it.network(),
+                length: it.prefix_len(),
+                metric: 1,
+            })
+            .collect(),
         session_timeout: user.session_timeout_s.map(seconds),
         idle_timeout: user.idle_timeout_s.map(seconds),
         quota_octets: user.quota_mib.map(|mib| u64::from(mib) << 20),

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use bng_aaa::FramedRoute;
 use bng_shm::StatsCopy;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -59,6 +60,45 @@ pub struct AuthFailure {
     pub remote_id: String,
 }
 
+/// A network behind a subscriber that its session is left without.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct RouteRefused {
+    /// Why: as in `bng_control_events_total`.
+    pub cause: &'static str,
+    /// The network.
+    pub route: String,
+    /// Access port and session id.
+    pub id: String,
+    /// Name of the subscriber.
+    pub user: String,
+    /// Client MAC address.
+    pub mac: String,
+    /// S-VLAN id, if the frames have a tag.
+    pub s_vlan: Option<u16>,
+    /// C-VLAN id, if the frames have two tags.
+    pub c_vlan: Option<u16>,
+}
+
+impl RouteRefused {
+    pub(crate) fn new(
+        settings: &Settings,
+        live: &Live,
+        route: &FramedRoute,
+        cause: &'static str,
+    ) -> Self {
+        let vlans = table_vlans(&live.vlans);
+        Self {
+            cause,
+            route: format!("{}/{}", route.network, route.length),
+            id: session_id(settings, live),
+            user: text(&live.user),
+            mac: live.line.mac.to_string(),
+            s_vlan: vlans.s_vlan,
+            c_vlan: vlans.c_vlan,
+        }
+    }
+}
+
 impl SessionUp {
     pub(crate) fn new(settings: &Settings, live: &Live, stats: &StatsCopy) -> Self {
         Self {
@@ -105,16 +145,19 @@ pub enum Notice {
     DataplaneDown {},
     /// Another configuration is in force.
     Reload(Box<ReloadView>),
+    /// A session is left without a network that AAA says lies behind it.
+    FramedRouteRefused(Box<RouteRefused>),
 }
 
 /// The names of all kinds of events, in the order of [`Notice`].
-pub(crate) const KINDS: [&str; 6] = [
+pub(crate) const KINDS: [&str; 7] = [
     "session_up",
     "session_down",
     "auth_failure",
     "dataplane_up",
     "dataplane_down",
     "reload",
+    "framed_route_refused",
 ];
 
 impl Notice {
@@ -126,6 +169,7 @@ impl Notice {
             Self::DataplaneUp { .. } => 3,
             Self::DataplaneDown {} => 4,
             Self::Reload(_) => 5,
+            Self::FramedRouteRefused(_) => 6,
         }
     }
 }

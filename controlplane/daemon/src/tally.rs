@@ -49,7 +49,9 @@ tally! {
     AddressConflict = "address_conflict", "Subscribers refused: the address or prefix they are to have is in use.";
     PoolUnknown = "pool_unknown", "Subscribers refused: AAA names a pool that is not configured.";
     FilterUnknown = "filter_unknown", "Filter-Ids ignored: neither a policy nor a filter has this name.";
-    FramedRouteIgnored = "framed_route_ignored", "Framed-Routes ignored: networks behind an IPv4 subscriber are not forwarded.";
+    FramedRouteConflict = "framed_route_conflict", "Networks behind subscribers left out: another session, or the same one, has addresses of it.";
+    FramedRouteReserved = "framed_route_reserved", "Networks behind subscribers left out: addresses of a pool, a gateway or a port, no hosts', or shorter than /8.";
+    FramedRoutesFull = "framed_routes_full", "Networks behind subscribers left out: there are 65,536 already.";
     TermsNotKept = "terms_not_kept", "What AAA said that has no room in the recovery record: a restart of the control plane forgets it.";
     RadiusBusy = "radius_busy", "Credentials not decided on: too many questions wait for RADIUS, or its thread is gone.";
     HistoryLost = "history_lost", "Ended sessions that are missing in the history on disk: it was too slow, full, or cannot be used.";

@@ -9,6 +9,7 @@ use bng_shm::StatsCopy;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::networks;
 use crate::policy_view::PolicyView;
 use crate::publish::{Clock, table_vlans};
 use crate::sessions::{Ended, Live, state_name};
@@ -86,6 +87,8 @@ pub struct SessionView {
     pub ipv6_prefix: Option<String>,
     /// Prefix delegated to the subscriber, once granted.
     pub delegated_prefix: Option<String>,
+    /// Networks behind the subscriber that the session has.
+    pub framed_routes: Vec<String>,
     /// Port block, if the subscriber is translated.
     pub nat: Option<NatBlockView>,
     /// What it may do; none before authentication.
@@ -228,6 +231,9 @@ pub struct EndedView {
     /// Delegated prefix it had.
     #[serde(default)]
     pub delegated_prefix: Option<String>,
+    /// Networks behind the subscriber that it had.
+    #[serde(default)]
+    pub framed_routes: Vec<String>,
     /// TR-101 Agent-Circuit-Id.
     #[serde(default)]
     pub circuit_id: String,
@@ -306,6 +312,7 @@ impl SessionView {
             ipv6_prefix: prefixes.map(|prefixes| prefixes.on_link.to_string()),
             delegated_prefix: (prefixes.and_then(|prefixes| prefixes.delegated))
                 .map(|prefix| prefix.to_string()),
+            framed_routes: networks::shown(live),
             nat: nat(live),
             policy: PolicyView::of(settings, live),
             worker: live.owner,
@@ -401,6 +408,7 @@ impl EndedView {
             ipv6_prefix: prefixes.map(|prefixes| prefixes.on_link.to_string()),
             delegated_prefix: (prefixes.and_then(|prefixes| prefixes.delegated))
                 .map(|prefix| prefix.to_string()),
+            framed_routes: networks::shown(live),
             cause: ended.end.cause.name().to_owned(),
             refused: ended.refused.as_deref().map(str::to_owned),
             was_up: ended.end.was_up,

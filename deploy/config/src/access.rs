@@ -3,8 +3,11 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use ipnet::Ipv4Net;
 use secrecy::SecretString;
 use serde::Deserialize;
+
+use crate::address_plan::prefixes;
 
 /// Section `pppoe`: discovery (RFC 2516) and the timers of PPP (RFC 1661).
 #[derive(Clone, Debug, Deserialize)]
@@ -252,6 +255,10 @@ pub struct User {
     /// Address of the user's session, of one of the pools. Default none: any.
     #[serde(default)]
     pub framed_ip: Option<Ipv4Addr>,
+    /// Networks behind the user, routed to its session: prefixes of at least 8 bits or single addresses, at most 16, default
+    /// none. They overlap nothing else.
+    #[serde(default, deserialize_with = "prefixes")]
+    pub framed_routes: Vec<Ipv4Net>,
     /// Longest time of a session, in seconds, 1 to 31,536,000. Default none.
     #[serde(default)]
     pub session_timeout_s: Option<u32>,

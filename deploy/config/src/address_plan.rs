@@ -247,7 +247,9 @@ pub(crate) fn size(range: &Ipv4Net) -> u64 {
 }
 
 /// A list of prefixes in which a bare address stands for its /32.
-fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Ipv4Net>, D::Error> {
+pub(crate) fn prefixes<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Ipv4Net>, D::Error> {
     Vec::<String>::deserialize(deserializer)?
         .iter()
         .map(|text| {

@@ -210,6 +210,7 @@ fn is_same_user(one: &User, other: &User) -> bool {
         policy,
         pool,
         framed_ip,
+        framed_routes,
         session_timeout_s,
         idle_timeout_s,
         quota_mib,
@@ -219,6 +220,7 @@ fn is_same_user(one: &User, other: &User) -> bool {
         && *policy == other.policy
         && *pool == other.pool
         && *framed_ip == other.framed_ip
+        && *framed_routes == other.framed_routes
         && *session_timeout_s == other.session_timeout_s
         && *idle_timeout_s == other.idle_timeout_s
         && *quota_mib == other.quota_mib

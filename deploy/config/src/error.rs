@@ -429,6 +429,24 @@ pub enum Problem {
         /// The address.
         address: std::net::Ipv4Addr,
     },
+    /// A network of a user that shares addresses with something else.
+    #[error(
+        "{range} overlaps {other_range} of {other}; a network is one user's alone and lies outside of all pools, gateways and ports"
+    )]
+    NetworkTaken {
+        /// The user's network.
+        range: IpNet,
+        /// What it collides with.
+        other_range: IpNet,
+        /// Key of that, or whose it is.
+        other: String,
+    },
+    /// A network of a user that is too large.
+    #[error("{range} is shorter than /8; write the networks one by one")]
+    NetworkTooLarge {
+        /// The user's network.
+        range: IpNet,
+    },
     /// An address of another family than a key it goes with.
     #[error(
         "is of another address family than `{other}`; remove that or write an address of the same family"

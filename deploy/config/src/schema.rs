@@ -315,6 +315,7 @@ pub(crate) const USERS: Kind = list(
         optional("policy", NAME),
         optional("pool", NAME),
         optional("framed_ip", Kind::Address),
+        optional("framed_routes", list(&Kind::Range, 0, 16)),
         optional("session_timeout_s", whole(1, 31_536_000, "seconds")),
         optional("idle_timeout_s", whole(1, 604_800, "seconds")),
         optional("quota_mib", whole(1, u32::MAX, "MiB")),

@@ -35,6 +35,12 @@ pub(crate) fn event(event: &str, id: &str, data: &Value) -> String {
             traffic("downstream_bytes")
         ),
         "auth_failure" => format!("{} cause {}", who(), field("cause")),
+        "framed_route_refused" => format!(
+            "{} route {} cause {}",
+            who(),
+            field("route"),
+            field("cause")
+        ),
         "dataplane_up" => format!("pid {}", field("pid")),
         "dataplane_down" => String::new(),
         _ => cell(&Value::String(data.to_string()), &[]),

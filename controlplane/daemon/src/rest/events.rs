@@ -15,8 +15,8 @@ use crate::stream::{Next, Reading, STREAMS_MAX};
 /// Time between two signs of life on a silent stream: proxies close what is silent for a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Events as they happen (server-sent events): `session_up`, `session_down`, `auth_failure`, `dataplane_up`, `dataplane_down`
-/// and `reload`, each with a JSON object. With `Last-Event-ID` what came since is sent first, as far as the last 1,000 events
+/// Events as they happen (server-sent events): `session_up`, `session_down`, `auth_failure`, `dataplane_up`, `dataplane_down`,
+/// `reload` and `framed_route_refused`, each with a JSON object. With `Last-Event-ID` what came since is sent first, as far as the last 1,000 events
 /// reach. A reader that falls back further gets `lost` and the end of the stream.
 #[utoipa::path(
     get,

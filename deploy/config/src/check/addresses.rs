@@ -151,7 +151,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn unicast(&self, key: &str, address: IpAddr) -> Result<(), ConfigError> {
+    pub(super) fn unicast(&self, key: &str, address: IpAddr) -> Result<(), ConfigError> {
         let fits = match address {
             // "This network", loopback, multicast and reserved.
             IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 127 | 224..),

@@ -20,7 +20,7 @@ dataplane:
   routes: {}
   coalescing: { upstream: {}, downstream: {} }
 pppoe: { service_names: [internet], lcp: {}, echo: {}, lockout: {} }
-auth: { protocols: [pap], backends: [local], users: [{ name: alice, password: "secret" }] }
+auth: { protocols: [pap], backends: [local], users: [{ name: alice, password: "secret", framed_routes: [198.18.0.0/24] }] }
 state_directory: /var/lib/ironbng
 radius:
   servers: [{ address: 192.0.2.20, secret: "secret" }]

@@ -83,6 +83,47 @@ fn addresses_of_users() {
 }
 
 #[test]
+fn networks_of_users() {
+    let of = |networks: &str, expected: &str| {
+        let more = format!(
+            "auth: {{ users: [{{ name: a, password: x, framed_routes: [{networks}] }}] }}\n"
+        );
+        appended(&more, expected);
+    };
+    let key = "bng.yaml:14:57: auth.users[0].framed_routes[0]:";
+    let rest = "a network is one user's alone and lies outside of all pools, gateways and ports";
+    for (networks, found) in [
+        (
+            "198.18.0.1/24",
+            "198.18.0.1/24 is not the start of its prefix; write 198.18.0.0/24",
+        ),
+        (
+            "10.0.0.0/7",
+            "10.0.0.0/7 is shorter than /8; write the networks one by one",
+        ),
+        (
+            "224.0.0.0/8",
+            "224.0.0.0 is not a unicast address; choose one that a host can have",
+        ),
+    ] {
+        of(networks, &format!("{key} {found}"));
+    }
+    let overlap = "198.18.0.64 overlaps 198.18.0.0/24 of another user;";
+    let two = "auth: { users: [{ name: a, password: x, framed_routes: [198.18.0.0/24] }, { name: b, password: x, framed_routes: [198.18.1.0/24, 198.18.0.64] }] }\n";
+    let overlap = overlap.replace("198.18.0.64 ", "198.18.0.64/32 ");
+    appended(
+        two,
+        &format!("bng.yaml:14:130: auth.users[1].framed_routes[1]: {overlap} {rest}"),
+    );
+    let wider = "198.18.0.64/26, 198.18.0.0/16";
+    let overlap = "198.18.0.0/16 overlaps 198.18.0.64/26 of another user;";
+    let at = "bng.yaml:14:73: auth.users[0].framed_routes[1]:";
+    of(wider, &format!("{at} {overlap} {rest}"));
+    let overlap = "100.0.0.0/8 overlaps 100.64.0.0/20 of pools[0].ranges[0];";
+    of("100.0.0.0/8", &format!("{key} {overlap} {rest}"));
+}
+
+#[test]
 fn secrets_are_never_shown() {
     let text = format!(
         "{}radius: {{ servers: [{{ address: 192.0.2.20, secret: hunter2 }}], dynamic_authorization: {{ listen: \"192.0.2.1:3799\", clients: [{{ address: 192.0.2.20, secret: hunter2 }}] }} }}\n",

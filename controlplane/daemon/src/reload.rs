@@ -63,7 +63,7 @@ pub struct ReloadView {
     pub changes: Vec<ChangeView>,
     /// How many more there are.
     pub more_changes: usize,
-    /// Whether bng-dataplane has to be restarted for some of it.
+    /// Whether bng-dataplane has to be restarted for some of it: for keys of that class, and for VLANs that were not served before.
     pub dataplane_restart: bool,
     /// Sessions whose policy is another one.
     pub sessions_changed: usize,
@@ -227,6 +227,7 @@ impl InForce {
         let settings = Arc::new(settings);
         let differences = config.differences(&next);
         let mut view = view(&differences);
+        view.dataplane_restart |= serves_more(&config, &next);
         if let Some(change) = first_of(&differences, Class::Restart) {
             view.refused = Some(format!(
                 "{} takes effect with a restart of bng-controlplane only",
@@ -282,6 +283,12 @@ fn removed(now: &Config, next: &Config) -> HashSet<Vec<u8>> {
         .iter()
         .filter(|user| !stay.contains(&user.name));
     gone.map(|user| user.name.clone().into_bytes()).collect()
+}
+
+/// Whether there are VLANs that were not served before. Workers drop discovery on VLANs bng-dataplane was not started with.
+fn serves_more(now: &Config, next: &Config) -> bool {
+    let mut ports = now.dataplane.ports.iter().zip(&next.dataplane.ports);
+    ports.any(|(now, next)| next.serves_more_than(now))
 }
 
 fn first_of(differences: &[Difference], class: Class) -> Option<&Difference> {

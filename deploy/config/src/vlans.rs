@@ -88,6 +88,15 @@ impl<'de> Deserialize<'de> for VlanIds {
     }
 }
 
+impl crate::Port {
+    /// Whether this port serves VLANs that it does not serve as `before`. No entry at all serves every VLAN.
+    #[must_use]
+    pub fn serves_more_than(&self, before: &Self) -> bool {
+        let is_new = |entry: &VlanEntry| !is_covered(entry, &before.vlans);
+        !before.vlans.is_empty() && (self.vlans.is_empty() || self.vlans.iter().any(is_new))
+    }
+}
+
 /// The first entry that those before it leave nothing, with the first of those that share a VLAN with it.
 pub(crate) fn unreachable(entries: &[VlanEntry]) -> Option<(usize, usize)> {
     entries.iter().enumerate().find_map(|(at, entry)| {

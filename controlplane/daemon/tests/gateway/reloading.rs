@@ -337,6 +337,32 @@ fn sessions_without_a_place_end_only_if_that_is_allowed() {
     assert!(!clients[1].over);
 }
 
+/// Workers drop discovery on VLANs bng-dataplane was not started with.
+#[test]
+fn vlans_that_were_not_served_before_wait_for_the_dataplane_and_the_answer_says_so() {
+    let port = "device: net_null0}";
+    let with =
+        |vlans: &str| CONFIG.replace(port, &format!("device: net_null0, vlans: [{vlans}]}}"));
+    let mut gateway = Gateway::new("vlans", &with("{s_vlan: 7-9}, {s_vlan: 20}"));
+    gateway.settle(&mut []);
+    for (vlans, waits) in [
+        ("{s_vlan: 7-9}", false),
+        ("{s_vlan: 8, policy: default}, {s_vlan: 7}", false),
+        ("{s_vlan: 7-9}", true),
+        ("{s_vlan: 7-9, c_vlan: any}", true),
+        ("{s_vlan: none}, {s_vlan: 7, c_vlan: any}", true),
+        ("", true),
+        ("{s_vlan: 300}", false),
+    ] {
+        gateway.write(&with(vlans));
+        let asked = gateway.reload(r#"{"dry_run": true}"#).json();
+        assert_eq!(asked["dataplane_restart"], waits, "{vlans}: {asked}");
+        let view = gateway.in_force();
+        assert_eq!(view["dataplane_restart"], waits, "{vlans}: {view}");
+        gateway.settle(&mut []);
+    }
+}
+
 #[test]
 fn clients_that_keep_failing_are_shown_and_let_in_again() {
     let text = CONFIG.replace(

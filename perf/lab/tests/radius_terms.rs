@@ -1,10 +1,11 @@
 //! Terms of FreeRADIUS at work on a real client's traffic: filters and rates from the Access-Accept and by CoA to a core address of
-//! the gateway.
+//! the gateway; and counters beyond 32 bits.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod running_gateway;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Instant;
 
 use bng_lab::{
     Attributes, Daemon, FreeRadius, GatewayConfig, Lab, Programs, RADIUS_SECRET, RadiusConfig,
@@ -172,4 +173,53 @@ fn filter_and_rates_of_the_server_hold_and_a_request_to_the_core_address_changes
         Some("Admin-Reset")
     );
     lab.api().wait_until_conserved().unwrap();
+}
+
+/// Out of a program of ours, one packet after the other: no more than what makes the counter go over.
+#[test]
+fn more_than_four_gigabytes_are_told_as_gigawords() {
+    const GOAL: u64 = (1 << 32) + (1 << 20);
+    let config = GatewayConfig {
+        nat: false,
+        workers: 1,
+        // The client is cut off for a while, and not found out.
+        echo_interval_s: 300,
+        ..config()
+    };
+    let (lab, server, id) = dialled(&config, "Class = 0x31");
+    let listed = sessions(&lab).into_values().next().unwrap();
+    let address: Ipv4Addr = listed.framed_ip.unwrap().parse().unwrap();
+    // The flood is for the gateway to count; it would only keep the client's processor busy.
+    lab.subscriber().ip("link set tap0 down").unwrap();
+    let route = format!(
+        "route replace {address}/32 via {} mtu 1492",
+        addresses::GATEWAY_CORE
+    );
+    lab.internet().ip(&route).unwrap();
+    let received = |lab: &Lab| {
+        let page = session_page(lab, &id);
+        page["downstream_bytes"].as_u64().unwrap()
+    };
+    let sender = lab.internet().within(|| UdpSocket::bind("0.0.0.0:0"));
+    let sender = sender.unwrap().unwrap();
+    // As large as goes into the session: 1,492 octets of IP. What the ring of the port has no room for is sent again.
+    let give_up = Instant::now() + 8 * LIMIT;
+    while received(&lab) < GOAL {
+        assert!(Instant::now() < give_up, "{} octets", received(&lab));
+        for _ in 0..50_000 {
+            let _ = sender.send_to(&[0; 1_464], (address, 9));
+        }
+    }
+    lab.subscriber().ip("link set tap0 up").unwrap();
+    let path = format!("/api/v1/sessions/{id}");
+    lab.api().delete(&path).unwrap();
+    let stop = stop(&server);
+    wait_for_sessions(&lab, 0);
+    let history = lab.api().get("/api/v1/sessions/history").unwrap();
+    let ended = &history["items"][0];
+    assert_eq!(stop.number("Acct-Output-Gigawords").unwrap(), 1, "{stop:?}");
+    let told = stop.octets("Acct-Output").unwrap();
+    assert!(told >= GOAL, "{stop:?}");
+    assert_eq!(ended["downstream_bytes"], told, "{ended}");
+    assert_eq!(stop.number("Acct-Input-Gigawords").unwrap(), 0);
 }

@@ -6,7 +6,8 @@ mod running_gateway;
 
 use bng_lab::{Daemon, GatewayConfig, Lab, User, addresses, pppd_status, wait_until, www};
 use running_gateway::{
-    LIMIT, PASSWORD, USER, session_page, sessions, start, wait_for_drops, wait_for_sessions,
+    LIMIT, PASSWORD, USER, session_page, sessions, start, wait_for_drops, wait_for_health,
+    wait_for_sessions,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -289,5 +290,60 @@ fn what_would_end_sessions_or_takes_a_restart_is_refused_and_ends_them_when_told
     assert_eq!(view["sessions_of_removed_users"], 1, "{view}");
     browse(&mut lab, "ppp1");
     assert_eq!(sessions(&lab), left);
+    lab.api().wait_until_conserved().unwrap();
+}
+
+#[test]
+fn a_vlan_that_is_added_is_served_when_the_dataplane_has_been_restarted_and_the_reload_says_so() {
+    let config = GatewayConfig {
+        users: vec![User::new(USER, PASSWORD), User::new("bob", "builder")],
+        access_keys: "vlans:\n  - { s_vlan: none }\n".to_owned(),
+        ..GatewayConfig::default()
+    };
+    let mut lab = start(&config);
+    let client = lab.boot_client().unwrap();
+    let vlan = "ip link add link vec0 name vec0.100 type vlan id 100 && ip link set vec0.100 up";
+    client.sh(vlan, LIMIT).unwrap();
+    client
+        .dial("other", "bob", "builder", "unit 1", LIMIT)
+        .unwrap();
+    let before = wait_for_sessions(&lab, 1);
+
+    edit(&lab, "{ s_vlan: none }", "{ s_vlan: 0-100 }");
+    let (status, error) = reload(&lab, json!({}));
+    assert_eq!(
+        (status, &error["error"]),
+        (422, &json!("bad_configuration"))
+    );
+    let both = "{ s_vlan: none }\n        - { s_vlan: 100 }";
+    edit(&lab, "{ s_vlan: 0-100 }", both);
+    let said = lab.bngctl(&["reload"]).unwrap();
+    assert!(
+        said.contains("restart bng-dataplane for the rest"),
+        "{said}"
+    );
+    assert!(said.ends_with("in force\n"), "{said}");
+    let dial = "pppd plugin pppoe.so vec0.100 nodetach noauth >/run/astray.log 2>&1 & echo $! >/run/astray.pid";
+    lab.client().unwrap().sh(dial, LIMIT).unwrap();
+    let refused = || {
+        let metrics = lab.api().metrics()?;
+        let reason = [("reason", "vlan_not_configured")];
+        Ok(metrics.sum("bng_drops_total", &reason))
+    };
+    wait_until("a PADI in vain", LIMIT, refused, |n| *n >= 1.0).unwrap();
+    let give_up = "kill $(cat /run/astray.pid)";
+    lab.client().unwrap().sh(give_up, LIMIT).unwrap();
+
+    lab.terminate(Daemon::Dataplane).unwrap();
+    lab.start(Daemon::Dataplane).unwrap();
+    wait_for_health(&lab, "ok");
+    let client = lab.client().unwrap();
+    client
+        .dial_over("vec0.100", LINK, USER, PASSWORD, "unit 0", LIMIT)
+        .unwrap();
+    browse(&mut lab, "ppp0");
+    browse(&mut lab, "ppp1");
+    let now = wait_for_sessions(&lab, 2);
+    assert!(now.contains_key(before.keys().next().unwrap()), "{now:?}");
     lab.api().wait_until_conserved().unwrap();
 }

@@ -8,7 +8,8 @@ use utoipa::IntoParams;
 
 use super::Api;
 use super::error::{ApiError, ErrorBody};
-use super::sessions::{Written, query};
+use super::sessions::query;
+use super::subscriber::Written;
 use crate::lockouts::{LockoutView, Unlocked};
 use crate::request::Request;
 use crate::selection::Subscriber;

@@ -1,5 +1,7 @@
 //! REST under `/api/v1`, `/healthz` and `/metrics`.
 
+#[macro_use]
+mod subscriber;
 mod error;
 mod events;
 mod limits;

@@ -5,15 +5,15 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use bng_shm::{SessionState, SlotIndex};
-use bng_wire::MacAddr;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Api;
 use super::error::{ApiError, ErrorBody};
+use super::subscriber::bad;
 use crate::causes::EndCause;
 use crate::request::{Request, Window};
-use crate::selection::{HistoryFilter, SessionFilter, Subscriber};
+use crate::selection::{HistoryFilter, SessionFilter};
 use crate::sessions::state_name;
 use crate::settings::Settings;
 use crate::views::{EndedView, Page, SessionDetail, SessionView};
@@ -22,76 +22,44 @@ use crate::views::{EndedView, Page, SessionDetail, SessionView};
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1_000;
 
-/// Which sessions, and which part of the list. Everything given must be met.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SessionsQuery {
-    /// Name of the subscriber, whole.
-    user: Option<String>,
-    /// Address of the subscriber: IPv4, or an IPv6 address in one of its prefixes.
-    ip: Option<String>,
-    /// Client MAC address.
-    mac: Option<String>,
-    /// Name of the access port.
-    port: Option<String>,
-    /// TR-101 Agent-Circuit-Id, whole.
-    circuit: Option<String>,
-    /// TR-101 Agent-Remote-Id, whole.
-    remote: Option<String>,
-    /// S-VLAN id, 0 for frames without a tag.
-    s_vlan: Option<u16>,
-    /// C-VLAN id, 0 for frames without a second tag.
-    c_vlan: Option<u16>,
-    /// PPPoE session id.
-    session_id: Option<u16>,
-    /// `negotiating`, `forwarding` or `closing`.
-    state: Option<String>,
-    /// Name of the address pool.
-    pool: Option<String>,
-    /// Name of the policy.
-    policy: Option<String>,
-    /// Entries at most, 1 to 1,000, default 100.
-    limit: Option<usize>,
-    /// Entries to leave out, default 0.
-    offset: Option<usize>,
+of_subscribers! {
+    /// Which sessions, and which part of the list. Everything given must be met.
+    #[derive(Debug, Deserialize, IntoParams)]
+    #[into_params(parameter_in = Query)]
+    #[serde(deny_unknown_fields)]
+    pub(crate) struct SessionsQuery {
+        /// `negotiating`, `forwarding` or `closing`.
+        state: Option<String>,
+        /// Name of the address pool.
+        pool: Option<String>,
+        /// Name of the policy.
+        policy: Option<String>,
+        /// Entries at most, 1 to 1,000, default 100.
+        limit: Option<usize>,
+        /// Entries to leave out, default 0.
+        offset: Option<usize>,
+    }
 }
 
-/// Which ended sessions, and which part of the list. Everything given must be met.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct HistoryQuery {
-    /// Name of the subscriber, whole.
-    user: Option<String>,
-    /// Address it had: IPv4, or an IPv6 address in one of its prefixes.
-    ip: Option<String>,
-    /// Client MAC address.
-    mac: Option<String>,
-    /// Name of the access port.
-    port: Option<String>,
-    /// TR-101 Agent-Circuit-Id, whole.
-    circuit: Option<String>,
-    /// TR-101 Agent-Remote-Id, whole.
-    remote: Option<String>,
-    /// S-VLAN id, 0 for frames without a tag.
-    s_vlan: Option<u16>,
-    /// C-VLAN id, 0 for frames without a second tag.
-    c_vlan: Option<u16>,
-    /// PPPoE session id.
-    session_id: Option<u16>,
-    /// Why it ended.
-    cause: Option<String>,
-    /// Whether it was ever up.
-    was_up: Option<bool>,
-    /// Unix time in milliseconds: sessions that ended then or later.
-    since: Option<u64>,
-    /// Unix time in milliseconds: sessions that started before. With `since`: all that were there at some time between.
-    until: Option<u64>,
-    /// Entries at most, 1 to 1,000, default 100.
-    limit: Option<usize>,
-    /// Entries to leave out, default 0.
-    offset: Option<usize>,
+of_subscribers! {
+    /// Which ended sessions, and which part of the list. Everything given must be met.
+    #[derive(Debug, Deserialize, IntoParams)]
+    #[into_params(parameter_in = Query)]
+    #[serde(deny_unknown_fields)]
+    pub(crate) struct HistoryQuery {
+        /// Why it ended.
+        cause: Option<String>,
+        /// Whether it was ever up.
+        was_up: Option<bool>,
+        /// Unix time in milliseconds: sessions that ended then or later.
+        since: Option<u64>,
+        /// Unix time in milliseconds: sessions that started before. With `since`: all that were there at some time between.
+        until: Option<u64>,
+        /// Entries at most, 1 to 1,000, default 100.
+        limit: Option<usize>,
+        /// Entries to leave out, default 0.
+        offset: Option<usize>,
+    }
 }
 
 fn window(limit: Option<usize>, offset: Option<usize>) -> Result<Window, ApiError> {
@@ -107,72 +75,6 @@ fn window(limit: Option<usize>, offset: Option<usize>) -> Result<Window, ApiErro
     })
 }
 
-fn parse_mac(text: &str) -> Option<MacAddr> {
-    let mut bytes = [0; 6];
-    let mut parts = text.split([':', '-']);
-    for byte in &mut bytes {
-        let is_hex = |part: &&str| part.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let fits = |part: &&str| matches!(part.len(), 1 | 2) && is_hex(part);
-        let part = parts.next().filter(fits)?;
-        *byte = u8::from_str_radix(part, 16).ok()?;
-    }
-    parts.next().is_none().then_some(MacAddr(bytes))
-}
-
-/// A subscriber as a client of this interface writes it.
-#[derive(Debug, Default)]
-pub(super) struct Written<'a> {
-    pub(super) user: Option<&'a str>,
-    pub(super) ip: Option<&'a str>,
-    pub(super) mac: Option<&'a str>,
-    pub(super) port: Option<&'a str>,
-    pub(super) circuit: Option<&'a str>,
-    pub(super) remote: Option<&'a str>,
-    pub(super) s_vlan: Option<u16>,
-    pub(super) c_vlan: Option<u16>,
-    pub(super) session_id: Option<u16>,
-}
-
-/// What is wrong with a value, and what it should be.
-fn bad(what: &str, value: &str, expected: &str) -> String {
-    format!("{what} is `{value}`, expected is {expected}")
-}
-
-impl Written<'_> {
-    /// What is meant.
-    ///
-    /// # Errors
-    /// A sentence that says which value cannot be.
-    pub(super) fn read(&self, settings: &Settings) -> Result<Subscriber, String> {
-        let ip = |text: &str| {
-            text.parse()
-                .map_err(|_| bad("ip", text, "an IPv4 or IPv6 address"))
-        };
-        let mac = |text: &str| {
-            parse_mac(text).ok_or_else(|| bad("mac", text, "an address such as 02:00:00:00:00:01"))
-        };
-        let port = |text: &str| {
-            let port = settings.port(text).and_then(|(_, port)| port.access);
-            port.ok_or_else(|| bad("port", text, "the name of an access port"))
-        };
-        let vlan = |what: &str, id: Option<u16>| match id {
-            Some(4095..) => Err(bad(what, &id.unwrap_or(0).to_string(), "0 to 4094")),
-            id => Ok(id),
-        };
-        Ok(Subscriber {
-            user: self.user.map(str::to_owned),
-            ip: self.ip.map(ip).transpose()?,
-            mac: self.mac.map(mac).transpose()?,
-            access_port: self.port.map(port).transpose()?,
-            circuit_id: self.circuit.map(str::to_owned),
-            remote_id: self.remote.map(str::to_owned),
-            s_vlan: vlan("s_vlan", self.s_vlan)?,
-            c_vlan: vlan("c_vlan", self.c_vlan)?,
-            session_id: self.session_id,
-        })
-    }
-}
-
 impl SessionsQuery {
     fn filter(&self, settings: &Settings) -> Result<SessionFilter, String> {
         let state = |text: &String| {
@@ -184,17 +86,6 @@ impl SessionsQuery {
             (states.into_iter().find(|state| state_name(*state) == text))
                 .ok_or_else(|| bad("state", text, "negotiating, forwarding or closing"))
         };
-        let written = Written {
-            user: self.user.as_deref(),
-            ip: self.ip.as_deref(),
-            mac: self.mac.as_deref(),
-            port: self.port.as_deref(),
-            circuit: self.circuit.as_deref(),
-            remote: self.remote.as_deref(),
-            s_vlan: self.s_vlan,
-            c_vlan: self.c_vlan,
-            session_id: self.session_id,
-        };
         let named = |what, name: &Option<String>, mut known: std::slice::Iter<'_, &str>| match name
         {
             Some(name) if known.all(|it| it != name) => Err(bad(what, name, "a configured one")),
@@ -204,7 +95,7 @@ impl SessionsQuery {
         let policies = settings.terms.policies.iter();
         let policies: Vec<_> = policies.map(|it| it.name.as_str()).collect();
         Ok(SessionFilter {
-            subscriber: written.read(settings)?,
+            subscriber: self.written().read(settings)?,
             state: self.state.as_ref().map(state).transpose()?,
             pool: named("pool", &self.pool, pools.iter())?,
             policy: named("policy", &self.policy, policies.iter())?,
@@ -214,23 +105,12 @@ impl SessionsQuery {
 
 impl HistoryQuery {
     fn filter(&self, settings: &Settings) -> Result<HistoryFilter, String> {
-        let written = Written {
-            user: self.user.as_deref(),
-            ip: self.ip.as_deref(),
-            mac: self.mac.as_deref(),
-            port: self.port.as_deref(),
-            circuit: self.circuit.as_deref(),
-            remote: self.remote.as_deref(),
-            s_vlan: self.s_vlan,
-            c_vlan: self.c_vlan,
-            session_id: self.session_id,
-        };
         let cause = |name: &String| {
             let cause = EndCause::of_name(name);
             cause.ok_or_else(|| bad("cause", name, "a cause of bng_pppoe_ended_total"))
         };
         Ok(HistoryFilter {
-            subscriber: written.read(settings)?,
+            subscriber: self.written().read(settings)?,
             cause: self.cause.as_ref().map(cause).transpose()?,
             was_up: self.was_up,
             since_unix_ms: self.since,
@@ -361,25 +241,4 @@ pub(crate) async fn history(
     let driver = api.driver()?;
     let page = driver.ask(|reply| Request::History(filter, window, reply));
     Ok(Json(page.await?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mac_addresses_are_read_as_operators_write_them() {
-        let mac = Some(MacAddr([2, 0, 0xab, 0, 0, 1]));
-        assert_eq!(parse_mac("02:00:ab:00:00:01"), mac);
-        assert_eq!(parse_mac("2-0-AB-0-0-1"), mac);
-        for wrong in [
-            "",
-            "02:00:ab:00:00",
-            "02:00:ab:00:00:01:02",
-            "02:00:ab:00:00:+1",
-            "x",
-        ] {
-            assert_eq!(parse_mac(wrong), None, "{wrong}");
-        }
-    }
 }

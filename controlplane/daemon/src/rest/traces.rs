@@ -10,45 +10,28 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::error::{ApiError, ErrorBody, body};
-use super::sessions::Written;
 use crate::request::Request;
 use crate::settings::Settings;
 use crate::trace::{
     self, FRAMES, FRAMES_MAX, SECONDS, SECONDS_MAX, TraceCopy, TraceOrder, TraceText, TraceView,
 };
 
-/// Whose control frames, how many and how long. What is given must be met by every frame; something must be given, or `all`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TraceRequest {
-    /// Name of the subscriber, whole. Frames from before it is known are those of the lines it was seen on.
-    user: Option<String>,
-    /// Address of the subscriber, or an IPv6 address in one of its prefixes.
-    ip: Option<String>,
-    /// Client MAC address.
-    mac: Option<String>,
-    /// Name of the access port.
-    port: Option<String>,
-    /// TR-101 Agent-Circuit-Id, whole.
-    circuit: Option<String>,
-    /// TR-101 Agent-Remote-Id, whole.
-    remote: Option<String>,
-    /// S-VLAN id, 0 for frames without a tag.
-    s_vlan: Option<u16>,
-    /// C-VLAN id, 0 for frames without a second tag.
-    c_vlan: Option<u16>,
-    /// PPPoE session id.
-    session_id: Option<u16>,
-    /// Everybody's frames.
-    #[serde(default)]
-    all: bool,
-    /// Latest frames to keep, 1 to 10,000, default 1,000, and at most 4 MiB.
-    frames: Option<u32>,
-    /// Seconds after which no more frames are taken, 1 to 86,400, default 600.
-    seconds: Option<u32>,
-    /// Whether the passwords of PAP stay in the frames.
-    #[serde(default)]
-    with_passwords: bool,
+of_subscribers! {
+    /// Whose control frames, how many and how long. Frames from before a name is known are those of the lines it was seen on. What is given must be met by every frame; something must be given, or `all`.
+    #[derive(Debug, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub(crate) struct TraceRequest {
+        /// Everybody's frames.
+        #[serde(default)]
+        all: bool,
+        /// Latest frames to keep, 1 to 10,000, default 1,000, and at most 4 MiB.
+        frames: Option<u32>,
+        /// Seconds after which no more frames are taken, 1 to 86,400, default 600.
+        seconds: Option<u32>,
+        /// Whether the passwords of PAP stay in the frames.
+        #[serde(default)]
+        with_passwords: bool,
+    }
 }
 
 impl TraceRequest {
@@ -58,18 +41,7 @@ impl TraceRequest {
             Some(value) if (1..=max).contains(&value) => Ok(value),
             Some(value) => Err(format!("{what} is {value}, allowed is 1 to {max}")),
         };
-        let written = Written {
-            user: self.user.as_deref(),
-            ip: self.ip.as_deref(),
-            mac: self.mac.as_deref(),
-            port: self.port.as_deref(),
-            circuit: self.circuit.as_deref(),
-            remote: self.remote.as_deref(),
-            s_vlan: self.s_vlan,
-            c_vlan: self.c_vlan,
-            session_id: self.session_id,
-        };
-        let subscriber = written.read(settings)?;
+        let subscriber = self.written().read(settings)?;
         if !self.all && subscriber == Default::default() {
             let keys = "user, ip, mac, port, circuit, remote, s_vlan, c_vlan, session_id or all";
             return Err(format!("give {keys}"));

@@ -59,6 +59,12 @@ impl CookieJar {
         cookie
     }
 
+    /// When a cookie was issued, if it is one of ours.
+    pub(crate) fn issued_at(cookie: &[u8]) -> Option<Time> {
+        let issued = cookie.first_chunk::<8>()?;
+        Some(Time::from_millis(u64::from_be_bytes(*issued)))
+    }
+
     pub(crate) fn check(
         &self,
         now: Time,

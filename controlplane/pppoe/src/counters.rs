@@ -149,7 +149,7 @@ counters! {
         PadiMacRate = "padi_mac_rate", "PADI above the rate of one MAC address.";
         PadiServiceName = "padi_service_name", "PADI for a Service-Name we do not offer.";
         PadiBusy = "padi_busy", "PADI while a session limit is reached.";
-        PadiHalfOpen = "padi_half_open", "PADI while half-open sessions are above three quarters of their limit; the rest is for clients that have a PADO.";
+        PadiHalfOpen = "padi_half_open", "PADI while half-open sessions are above three quarters of their limit, or all are taken or under way; the rest is for clients that have a PADO.";
         PadiLockedOut = "padi_locked_out", "PADI of a client that kept failing.";
         PadrLockedOut = "padr_locked_out", "PADR with a valid AC-Cookie of a client that kept failing.";
         ReplyTooLarge = "reply_too_large", "Discovery request whose reply would exceed the MTU.";

@@ -13,7 +13,7 @@ use crate::codec::frame::{self, Frame, LinkHeader};
 use crate::codec::lcp::{DEFAULT_MRU, PPPOE_MRU};
 use crate::codec::tags::{TagWriter, Tags, kind};
 use crate::config::{PortConfig, ServicePolicy, VlanProfile};
-use crate::cookie::keyed_digest;
+use crate::cookie::{CookieJar, keyed_digest};
 use crate::counters::{Outcome, TerminateCause};
 use crate::engine::AccessConcentrator;
 use crate::events::{AccessLine, Event, SessionRef, Transmit};
@@ -200,7 +200,11 @@ impl AccessConcentrator {
         if !self.terms(request).services.serves(service_name) {
             return Err(DropReason::PadiServiceName);
         }
-        match self.room(request, circuit_id, self.half_open_for_pado()) {
+        let now = self.now;
+        for port in self.ports.values_mut() {
+            port.offers.advance(now);
+        }
+        match self.room(request, circuit_id, true) {
             Ok(_) => {}
             Err(Full::HalfOpen) => return Err(DropReason::PadiHalfOpen),
             Err(_) => return Err(DropReason::PadiBusy),
@@ -229,6 +233,9 @@ impl AccessConcentrator {
         let Some(pado) = request.frame(code::PADO, None, tags) else {
             return Ok(());
         };
+        if let Some(port) = self.ports.get_mut(&line.port) {
+            port.offers.offer(self.now);
+        }
         if pado_delay.is_zero() {
             self.send_pado(pado);
             return Ok(());
@@ -276,6 +283,11 @@ impl AccessConcentrator {
             return Ok(());
         }
 
+        if let Some(port) = self.ports.get_mut(&line.port)
+            && let Some(issued) = CookieJar::issued_at(cookie)
+        {
+            port.offers.take(issued);
+        }
         let circuit_id = &subscriber.circuit_id;
         if self.failures.is_locked(self.now, line, circuit_id) {
             return Err(DropReason::PadrLockedOut);
@@ -290,7 +302,7 @@ impl AccessConcentrator {
                 session.cut_off(TerminateCause::Replaced, cx);
             });
         }
-        if !self.has_half_open_room(line.port, self.config.limits.half_open)
+        if !self.has_half_open_room(line.port)
             && let Some(silent) = self.displaceable(line.port)
         {
             self.visit(silent, |session, cx| {
@@ -328,27 +340,40 @@ impl AccessConcentrator {
         Ok(())
     }
 
-    /// Half-open sessions up to which PADI is answered, three quarters of the limit: nothing is kept for a PADO, so the last
-    /// quarter is for the PADRs of clients that have one already.
-    const fn half_open_for_pado(&self) -> u32 {
-        let limit = self.config.limits.half_open;
-        limit - limit / 4
-    }
-
     /// Half-open sessions each port may have whatever the others have, where `limit` is that of all.
     fn half_open_share(&self, limit: u32) -> u32 {
         let ports = self.ports.len().max(1) as u32;
         limit / 2 / ports
     }
 
-    /// Whether a session of this port may become half-open: the port has not used up its share of `limit`, or there is room
-    /// in what is shared by all.
-    fn has_half_open_room(&self, port: PortId, limit: u32) -> bool {
+    /// Whether a session of this port may become half-open: the port has not used up its share, or there is room in what is
+    /// shared by all.
+    fn has_half_open_room(&self, port: PortId) -> bool {
+        let used = |port| self.table.half_open_of(port);
+        self.has_room_of(self.config.limits.half_open, port, used)
+    }
+
+    /// Whether a PADI may be answered. The last quarter of the limit is for the PADRs of clients that have a PADO already, and
+    /// for those that are about to take theirs up there is room, too.
+    fn has_room_for_pado(&self, port: PortId) -> bool {
+        let limit = self.config.limits.half_open;
+        let used = |port| self.table.half_open_of(port);
+        let expected = |port| {
+            let offers = self.ports.get(&port).map(|port| port.offers.expected());
+            used(port).saturating_add(offers.unwrap_or(0))
+        };
+        self.has_room_of(limit - limit / 4, port, used) && self.has_room_of(limit, port, expected)
+    }
+
+    /// See [`Self::has_half_open_room`]; `used` is what a port has of `limit`.
+    fn has_room_of(&self, limit: u32, port: PortId, used: impl Fn(PortId) -> u32) -> bool {
         let share = self.half_open_share(limit);
-        let beyond = |port| self.table.half_open_of(port).saturating_sub(share);
         let shared = limit - share * self.ports.len() as u32;
-        self.table.half_open_of(port) < share
-            || self.ports.keys().map(|port| beyond(*port)).sum::<u32>() < shared
+        let beyond = self
+            .ports
+            .keys()
+            .map(|port| used(*port).saturating_sub(share));
+        used(port) < share || beyond.fold(0, u32::saturating_add) < shared
     }
 
     /// A half-open session that gives way when there is no more room, so that clients that dial and then say nothing cannot
@@ -367,12 +392,13 @@ impl AccessConcentrator {
     }
 
     /// Whether there is room for a session more, and the slot of the one that has to give way for it, if one has to. A
-    /// client at its limit has a session of its own asked for a sign of life. `half_open` is the limit of half-open sessions.
+    /// client at its limit has a session of its own asked for a sign of life. `is_padi` asks for
+    /// the room a PADO needs.
     fn room(
         &mut self,
         request: &Request<'_>,
         circuit_id: &[u8],
-        half_open: u32,
+        is_padi: bool,
     ) -> Result<Option<u32>, Full> {
         let line = request.line;
         let limits = &self.config.limits;
@@ -399,8 +425,11 @@ impl AccessConcentrator {
         if self.table.count_port(line.port) - u32::from(stale.is_some()) >= per_port {
             return Err(Full::Port);
         }
-        if !self.has_half_open_room(line.port, half_open) && self.displaceable(line.port).is_none()
-        {
+        let has_room = match is_padi {
+            true => self.has_room_for_pado(line.port),
+            false => self.has_half_open_room(line.port),
+        };
+        if !has_room && self.displaceable(line.port).is_none() {
             return Err(Full::HalfOpen);
         }
         Ok(stale)
@@ -441,8 +470,7 @@ impl AccessConcentrator {
                 Outcome::PadsServiceNameError,
             ));
         }
-        let half_open = self.config.limits.half_open;
-        let room = self.room(request, &subscriber.circuit_id, half_open);
+        let room = self.room(request, &subscriber.circuit_id, false);
         room.map_err(|full| {
             let (text, outcome): (&[u8], _) = match full {
                 Full::Line => (b"too many sessions of this client", Outcome::PadsMacLimit),

@@ -18,6 +18,7 @@ use crate::events::{AccessLine, AuthVerdict, Event, SessionRecord, SessionRef, T
 use crate::limits::{BucketTable, TokenBucket};
 use crate::lockout::{Failures, LockedOut, LockoutKey};
 use crate::negotiation::REJECT_RATE;
+use crate::offers::Offers;
 use crate::pado_delay::DelayedPados;
 use crate::random::Random;
 use crate::session::{Session, SessionInfo};
@@ -69,6 +70,7 @@ pub(crate) struct Port {
     pub(crate) vlans: Vec<VlanProfile>,
     pub(crate) ids: SessionIds,
     pub(crate) padi: TokenBucket,
+    pub(crate) offers: Offers,
 }
 
 /// The access concentrator.
@@ -126,6 +128,7 @@ impl AccessConcentrator {
                     vlans: vlans.cloned().collect(),
                     ids,
                     padi,
+                    offers: Offers::NONE,
                 };
                 (port.config.id, port)
             })

@@ -31,6 +31,7 @@ mod lcp;
 mod limits;
 mod lockout;
 mod negotiation;
+mod offers;
 mod pado_delay;
 mod random;
 mod reconfigure;

@@ -214,6 +214,8 @@ fn limits_refuse_with_ac_system_error_and_stay_balanced() {
         };
         let pado = world.feed(&other.padi());
         other.react(&pado[0]);
+        // It takes its time, so nobody waits for it any more.
+        world.pass(1_000);
         first.discover(&mut world);
         let refusal = world.feed(&other.padr());
         assert_eq!(pads(&refusal), (code::PADS, 0, Some(kind::AC_SYSTEM_ERROR)));
@@ -604,12 +606,59 @@ fn whoever_has_a_pado_gets_a_session_while_half_open_ones_fill_up() {
     let mut settings = limited(limits);
     settings.ports.truncate(1);
     let mut world = World::new(settings);
-    let (offered, started) = storm(&mut world, 200, 16);
+    let (offered, started) = storm(&mut world, 200, 10);
     assert_eq!(world.count(Outcome::PadsHalfOpenLimit), 0);
-    assert_eq!((offered, started), (64, 64), "48 and those under way");
-    assert_eq!(world.dropped(DropReason::PadiHalfOpen), 136);
+    assert_eq!((offered, started), (58, 58), "48 and those under way");
+    assert_eq!(world.dropped(DropReason::PadiHalfOpen), 142);
     assert_eq!(world.dropped(DropReason::PadiBusy), 0);
-    assert_eq!(world.ac.half_open(), 64);
+    assert_eq!(world.ac.half_open(), 58);
+}
+
+#[test]
+fn no_more_get_a_pado_than_there_is_room_for_however_long_their_padrs_wait_in_rings() {
+    let limits = Limits {
+        half_open: 64,
+        ..Limits::default()
+    };
+    let mut settings = limited(limits);
+    settings.ports.truncate(1);
+    let mut world = World::new(settings);
+    let (offered, started) = storm(&mut world, 200, 200);
+    assert_eq!(world.count(Outcome::PadsHalfOpenLimit), 0);
+    assert_eq!((offered, started), (64, 64));
+    assert_eq!(world.dropped(DropReason::PadiHalfOpen), 136);
+}
+
+#[test]
+fn a_flood_of_padis_that_nobody_follows_up_does_not_keep_clients_out_for_long() {
+    let limits = Limits {
+        half_open: 64,
+        padi_per_port: Rate {
+            per_second: 100_000,
+            burst: 100_000,
+        },
+        ..Limits::default()
+    };
+    let mut world = World::new(limited(limits));
+    let mut number = 100;
+    let mut flood = |world: &mut World| {
+        for _ in 0..300 {
+            number += 1;
+            world.feed(&Client::new(number).padi());
+        }
+        world.pass(64);
+    };
+    // Two half seconds, until so few are expected to follow as do.
+    for _ in 0..18 {
+        flood(&mut world);
+    }
+    assert!(world.dropped(DropReason::PadiHalfOpen) > 0);
+    for client in 1..=20 {
+        let mut client = Client::new(client);
+        client.dial(&mut world);
+        assert_eq!(world.event_names().last(), Some(&"up"));
+        flood(&mut world);
+    }
 }
 
 #[test]

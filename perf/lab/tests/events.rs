@@ -206,7 +206,7 @@ fn the_end_of_a_session_that_outlived_the_control_plane_is_told_to_who_comes_bac
 #[test]
 fn a_client_that_vanishes_is_told_as_dead() {
     let mut lab = started(GatewayConfig {
-        echo_interval_s: 1,
+        echo_interval_s: 2,
         ..GatewayConfig::default()
     });
     let mut stream = lab.api().events(None, STREAM_LIMIT).unwrap();

@@ -109,10 +109,10 @@ filters:
     // At the old rate it takes 40 seconds at the least.
     let download = format!(
         "(curl -sS --max-time 300 -o /run/got http://{}/bytes/{BYTES}; echo $? >/run/done) >/dev/null 2>&1 & \
-         n=0; until [ -s /run/got ]; do n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done",
+         n=0; until [ -s /run/got ]; do n=$((n+1)); [ $n -lt 1000 ] || exit 1; sleep 0.1; done",
         addresses::WWW
     );
-    lab.client().unwrap().sh(&download, LIMIT).unwrap();
+    lab.client().unwrap().sh(&download, 3 * LIMIT).unwrap();
 
     let rule = "protocol: tcp, remote_ports: 25";
     edit(&lab, "rate_kbps: 4000", "rate_kbps: 900000");
@@ -150,12 +150,12 @@ filters:
     assert!(line.contains("is in force"), "{line}");
     assert_eq!(answered_pings(&mut lab), 3);
     let challenged = "n=0; until [ $(grep -c 'rcvd .CHAP Success' /run/link/wan.log) -ge 3 ]; do \
-                      n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done";
-    lab.client().unwrap().sh(challenged, LIMIT).unwrap();
+                      n=$((n+1)); [ $n -lt 1000 ] || exit 1; sleep 0.1; done";
+    lab.client().unwrap().sh(challenged, 3 * LIMIT).unwrap();
 
-    let finished = "n=0; until [ -s /run/done ]; do n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done; \
+    let finished = "n=0; until [ -s /run/done ]; do n=$((n+1)); [ $n -lt 1000 ] || exit 1; sleep 0.1; done; \
                     cat /run/done; sha256sum /run/got";
-    let text = lab.client().unwrap().sh(finished, LIMIT).unwrap();
+    let text = lab.client().unwrap().sh(finished, 3 * LIMIT).unwrap();
     let sum = www::stream_sha256(BYTES).unwrap();
     assert!(text.starts_with(&format!("0\n{sum}")), "{text}");
     assert_eq!(sessions(&lab), before, "one and the same session");

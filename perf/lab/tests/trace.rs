@@ -212,3 +212,36 @@ fn a_user_who_was_there_before_is_traced_from_his_padi_on_and_a_chap_secret_is_n
     assert_eq!(other["frames"], 0, "{other}");
     lab.api().wait_until_conserved().unwrap();
 }
+
+#[test]
+fn a_session_that_is_up_is_traced_by_its_id_and_nobody_else_is() {
+    let mut lab = booted();
+    let client = lab.client().unwrap();
+    client
+        .dial("other", USER, PASSWORD, "unit 1", LIMIT)
+        .unwrap();
+    wait_for_sessions(&lab, 1);
+    let client = lab.client().unwrap();
+    client.dial(LINK, USER, PASSWORD, "unit 0", LIMIT).unwrap();
+    let up = wait_for_sessions(&lab, 2);
+    let newest = up.values().max_by_key(|session| session.started_unix_ms);
+    let number = newest.unwrap().id.strip_prefix("access0-").unwrap();
+    let whose = ["--port", "access0", "--session-id", number];
+    let id = begin(&lab, &whose);
+    let client = lab.client().unwrap();
+    client.hang_up(LINK, LIMIT).unwrap();
+    wait_for_sessions(&lab, 1);
+    lab.client().unwrap().hang_up("other", LIMIT).unwrap();
+    wait_for_sessions(&lab, 0);
+
+    let file = save(&lab, id, "session.pcapng");
+    assert_eq!(malformed(&file), Vec::<Vec<String>>::new());
+    let ids = dissect(&file, "frame", &["pppoe.session_id"]).unwrap();
+    let own = format!("0x{:04x}", number.parse::<u16>().unwrap());
+    assert!(!ids.is_empty());
+    assert!(ids.iter().all(|id| *id == [own.as_str()]), "{ids:?}");
+    for what in ["lcp && ppp.code == 5", "lcp && ppp.code == 6"] {
+        assert!(count(&file, what) >= 1, "{what}");
+    }
+    lab.api().wait_until_conserved().unwrap();
+}

@@ -173,6 +173,15 @@ mod tests {
             line,
             "22:13:20.123Z auth_failure access0-7 user a\u{fffd}[2J\u{fffd}b mac 02:00:00:00:00:01 vlan 7 cause unknown_user [ab-1]\n"
         );
+        let data = json!({
+            "event": "framed_route_refused", "unix_ms": 1_700_000_000_123_u64, "id": "access0-7", "user": "bob",
+            "mac": "02:00:00:00:00:01", "route": "198.18.7.0/24", "cause": "framed_route_conflict"
+        });
+        let line = event("framed_route_refused", "ab-2", &data);
+        assert_eq!(
+            line,
+            "22:13:20.123Z framed_route_refused access0-7 user bob mac 02:00:00:00:00:01 vlan - route 198.18.7.0/24 cause framed_route_conflict [ab-2]\n"
+        );
         let line = event("new_kind", "ab-2", &json!({"x": 1}));
         assert_eq!(line, "00:00:00.000Z new_kind {\"x\":1} [ab-2]\n");
     }

@@ -164,7 +164,6 @@ fn tshark_reads_the_trace_of_a_session_with_pap_and_it_is_what_was_on_the_wire_w
         rest = &rest[at..];
     }
     assert!(!shown.contains(PASSWORD) && !shown.contains("malformed"));
-    assert!(!shown.contains("dropped"), "{shown}");
     let path = format!("/api/v1/traces/{id}");
     let lines = lab.api().get(&path).unwrap()["lines"]
         .as_array()

@@ -12,9 +12,11 @@ use crate::buffer::{BURST, PacketBuf};
 use crate::burst::Burst;
 use crate::coalesce::Hints;
 use crate::destination::Ours;
+use crate::first_fragments::Note;
 use crate::flow::{self, Direction, Flow};
 use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
+use crate::nat_fragment::{self, Arriving};
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
@@ -38,6 +40,9 @@ pub(crate) struct Arrival {
     slot: SlotIndex,
     /// The reverse mapping, for a NAT target.
     entry: Option<Reverse>,
+    /// The packet to a NAT address is a fragment; what a later one follows.
+    fragment: Option<Arriving>,
+    followed: Option<Note>,
 }
 
 /// What the destination is to us.
@@ -45,6 +50,8 @@ pub(crate) struct Arrival {
 enum Target {
     /// An address of a NAT pool, by its dense index.
     Nat { address_index: u16, flow: Flow },
+    /// The same, of a later fragment.
+    LaterFragment { address_index: u16 },
     /// A routed subscriber's address, or one in a network behind a subscriber.
     Routed {
         owner: RoutedOwner,
@@ -95,6 +102,8 @@ impl Arrival {
         is_hairpin: false,
         slot: SlotIndex(0),
         entry: None,
+        fragment: None,
+        followed: None,
     };
 }
 
@@ -123,16 +132,35 @@ fn one<B: PacketBuf>(stages: &mut Stages, at: u8, buf: &mut B, origin: Origin) -
         ..Arrival::EMPTY
     };
     parse(stages, buf, &mut arrival, origin)?;
-    find(stages, &mut arrival, origin)?;
-    deliver(stages, buf, &arrival)
+    lead(stages, buf, &mut arrival, origin)
+}
+
+/// From the destination to the egress port.
+fn lead<B: PacketBuf>(
+    stages: &mut Stages,
+    buf: &mut B,
+    arrival: &mut Arrival,
+    origin: Origin,
+) -> Step<u8> {
+    let found = find(stages, arrival, origin);
+    let result = found.and_then(|()| deliver(stages, buf, arrival));
+    if let Some(fragment) = &arrival.fragment
+        && !arrival.packet.is_later_fragment()
+    {
+        fragment.settle(stages, arrival.entry, &result);
+    }
+    result
 }
 
 /// All stages for a packet of a subscriber that has turned round and has now the form of one from the core.
 pub(crate) fn turned<B: PacketBuf>(stages: &mut Stages, buf: &mut B) -> Step<u8> {
     let mut arrival = Arrival::EMPTY;
     parse(stages, buf, &mut arrival, Origin::HandedOver)?;
-    find(stages, &mut arrival, Origin::Port)?;
-    deliver(stages, buf, &arrival)
+    match lead(stages, buf, &mut arrival, Origin::Port) {
+        // Translated as it is, it cannot come again.
+        Err(Verdict::Wait(_)) => drop(Counter::NatFragmentNoFirst),
+        result => result,
+    }
 }
 
 /// Everything the packet itself says.
@@ -159,11 +187,18 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival, origin: Or
     let tcp_flags = || flow.map_or(0, |flow| flow.tcp_flags);
     match ours {
         Ours::Range(range) if range.kind == RangeKind::Nat => {
+            let address_index = nat_index(range, packet.dst);
+            if packet.is_fragment() {
+                place.fragment = Some(Arriving::of(&packet, buf.data())?);
+            }
+            if packet.is_later_fragment() {
+                place.target = Target::LaterFragment { address_index };
+                return Ok(());
+            }
             let flow = flow.map_err(Verdict::Drop)?;
             if flow.is_turned && !place.is_hairpin {
                 return drop(Counter::NatIcmpUnsupported);
             }
-            let address_index = nat_index(range, packet.dst);
             place.target = Target::Nat {
                 address_index,
                 flow,
@@ -221,17 +256,29 @@ fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
                 .entry
                 .map_or_else(|| drop(missing), |entry| Ok(entry.slot))?
         }
+        Target::LaterFragment { .. } => {
+            let Some(fragment) = place.fragment else {
+                return drop(Counter::NatNoMapping);
+            };
+            let note = fragment.follow(stages, origin)?;
+            place.followed = Some(note);
+            note.slot
+        }
         Target::Routed { owner, .. } => owner.slot(),
     };
     let unknown = place.target.unknown();
-    session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)
+    session::owned(shm.reader(), place.slot, shm.index(), origin, unknown)?;
+    match &place.followed {
+        Some(note) => nat_fragment::decided(note, origin),
+        None => Ok(()),
+    }
 }
 
 impl Target {
     /// The reason when there is no session.
     const fn unknown(&self) -> Counter {
         match self {
-            Self::Nat { .. } => Counter::NatNoMapping,
+            Self::Nat { .. } | Self::LaterFragment { .. } => Counter::NatNoMapping,
             Self::Routed { .. } => Counter::SessionUnknown,
         }
     }
@@ -272,6 +319,13 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
             (flow.tcp_flags, Some(entry.inside_port))
         }
         (Target::Nat { .. }, None) => return drop(unknown),
+        (Target::LaterFragment { address_index }, _) => {
+            let Some(note) = &place.followed else {
+                return drop(unknown);
+            };
+            nat_fragment::leads_to(note, &session, *address_index)?;
+            (0, None)
+        }
         (Target::Routed { owner, tcp_flags }, _) => {
             if !owner.leads_to(&session, packet.dst) {
                 return drop(unknown);
@@ -280,7 +334,8 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
         }
     };
     let policy = policy::of(shm.reader(), &session)?;
-    filter::downstream(filters, &policy, packet, buf.data(), inside_port)?;
+    let followed = place.followed.as_ref();
+    filter::downstream(filters, &policy, packet, buf.data(), inside_port, followed)?;
     if ttl::left(packet).is_err() {
         let (error, reason) = (Error::TimeExceeded, Counter::TtlExpired);
         return Err(refuse(stages, buf, place, &session, error, reason));
@@ -315,6 +370,10 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
             entry.inside_port,
         );
         changed = changed.and(rewritten);
+    }
+    if let Target::LaterFragment { .. } = target {
+        let inside = session.framed_ip();
+        changed = changed.and(nat44::set_address(ip, Direction::Downstream, inside));
     }
     ip.checksum.set(changed.apply(ip.checksum.get()));
     if tcp_flags & SYN != 0
@@ -357,7 +416,7 @@ fn refuse<B: PacketBuf>(
         return Verdict::Drop(reason);
     }
     let instead = match place.target {
-        Target::Nat { .. } => packet.dst,
+        Target::Nat { .. } | Target::LaterFragment { .. } => packet.dst,
         Target::Routed { .. } => session.gateway_ip(),
     };
     icmp_reply::to_core(stages, buf, packet, instead, error, reason)

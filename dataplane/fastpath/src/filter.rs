@@ -10,6 +10,7 @@ use bng_wire::ipv4::IPV4_MIN_LEN;
 
 pub(crate) use rules::{Key, Ports, Rules};
 
+use crate::first_fragments::Note;
 use crate::flow::Direction;
 use crate::ip::Packet;
 use crate::verdict::{Step, drop};
@@ -89,13 +90,15 @@ impl Filters {
     }
 }
 
-/// From the subscriber; `frame` holds the packet as it was received.
+/// From the subscriber; `frame` holds the packet as it was received. A later fragment has the ports of the `first` one, if
+/// that was noted.
 #[inline(always)]
 pub(crate) fn upstream(
     filters: &Filters,
     policy: &PolicyLine,
     packet: &Packet,
     frame: &[u8],
+    first: Option<&Note>,
 ) -> Step<()> {
     let Some(filter) = filters.of(policy)? else {
         return Ok(());
@@ -103,7 +106,10 @@ pub(crate) fn upstream(
     let key = Key {
         protocol: packet.protocol,
         remote: packet.dst,
-        ports: ports(packet, frame, Direction::Upstream),
+        ports: first.map_or_else(
+            || ports(packet, frame, Direction::Upstream),
+            |first| first.ports(packet.protocol),
+        ),
     };
     if filter.up.v4.pass(&key) {
         Ok(())
@@ -112,7 +118,8 @@ pub(crate) fn upstream(
     }
 }
 
-/// To the subscriber; `frame` holds the packet as it was received and `inside_port` is the port NAT leads it to.
+/// To the subscriber; `frame` holds the packet as it was received and `inside_port` is the port NAT leads it to. As
+/// for [`upstream`], a later fragment has the ports of the `first` one.
 #[inline(always)]
 pub(crate) fn downstream(
     filters: &Filters,
@@ -120,6 +127,7 @@ pub(crate) fn downstream(
     packet: &Packet,
     frame: &[u8],
     inside_port: Option<u16>,
+    first: Option<&Note>,
 ) -> Step<()> {
     let Some(filter) = filters.of(policy)? else {
         return Ok(());
@@ -127,7 +135,10 @@ pub(crate) fn downstream(
     let key = Key {
         protocol: packet.protocol,
         remote: packet.src,
-        ports: ports(packet, frame, Direction::Downstream).led_to(inside_port),
+        ports: first.map_or_else(
+            || ports(packet, frame, Direction::Downstream).led_to(inside_port),
+            |first| first.ports(packet.protocol),
+        ),
     };
     if filter.down.v4.pass(&key) {
         Ok(())

@@ -16,12 +16,13 @@ use crate::fib::Fib4;
 use crate::flow::{self, Direction, Flow};
 use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
+use crate::nat_fragment::Fragment;
 use crate::source_check::Source;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
     classify, decap, destination, encap, filter, fragment, gateway, hairpin, icmp_reply, mss,
-    nat44, policy, punt_limit, route, session, source_check, ttl, usual, v6,
+    nat_fragment, nat44, policy, punt_limit, route, session, source_check, ttl, usual, v6,
 };
 
 /// The facts of one frame.
@@ -45,6 +46,8 @@ pub(crate) struct Frame {
     // From here on: what the session adds.
     generation: u32,
     nat: Option<PortBlock>,
+    /// Of a packet that NAT translates in fragments.
+    pub(crate) fragment: Option<Fragment>,
     /// It is for a NAT address: another subscriber's, or the sender's own.
     is_hairpin: bool,
     /// The upstream policer.
@@ -67,6 +70,7 @@ impl Frame {
         home: 0,
         generation: 0,
         nat: None,
+        fragment: None,
         is_hairpin: false,
         meter: Meter {
             cost: 0,
@@ -105,11 +109,26 @@ fn one<B: PacketBuf, F: Fib4>(
 ) -> Step<u8> {
     let mut frame = Frame { at, ..Frame::EMPTY };
     parse(stages, buf, &mut frame)?;
-    check(stages, buf, &mut frame, origin)?;
+    let result = check(stages, buf, &mut frame, origin)
+        .and_then(|()| look_up_and_forward(stages, fib, buf, &frame));
+    if let Some(fragment) = &frame.fragment
+        && !frame.packet.is_later_fragment()
+    {
+        nat_fragment::settle_sent(stages, fragment, &result);
+    }
+    result
+}
+
+fn look_up_and_forward<B: PacketBuf, F: Fib4>(
+    stages: &mut Stages,
+    fib: &F,
+    buf: &mut B,
+    frame: &Frame,
+) -> Step<u8> {
     let mut answer = [0];
     fib.lookup(&[frame.packet.dst], &mut answer);
     let [answer] = answer;
-    forward(stages, buf, &frame, answer)
+    forward(stages, buf, frame, answer)
 }
 
 /// Everything the frame itself says.
@@ -184,14 +203,21 @@ fn check<B: PacketBuf>(
     let policy = policy::of(stages.shm.reader(), &session)?;
     let reader = stages.shm.reader();
     let source = source_check::upstream(&stages.ranges, reader, (slot, &session), &policy, packet)?;
-    filter::upstream(&stages.filters, &policy, packet, buf.data())?;
-    if packet.dst == session.gateway_ip() {
-        return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port, &policy);
-    }
     frame.nat = match source {
         Source::Session => session.nat(),
         Source::Network => None,
     };
+    if packet.is_fragment() && frame.nat.is_some() && packet.dst != session.gateway_ip() {
+        let session = (slot, generation);
+        let fragment = nat_fragment::sent(stages, session, packet, buf.data(), origin)?;
+        frame.fragment = Some(fragment);
+    }
+    let followed = frame.fragment.as_ref().map(|fragment| &fragment.note);
+    let followed = followed.filter(|_| packet.is_later_fragment());
+    filter::upstream(&stages.filters, &policy, packet, buf.data(), followed)?;
+    if packet.dst == session.gateway_ip() {
+        return gateway::answer(stages, buf.data_mut(), slot, packet, frame.port, &policy);
+    }
     frame.is_hairpin = match destination::upstream(&stages.ranges, reader, packet.dst) {
         Err(Verdict::Drop(Counter::DestinationSubscriber))
             if frame.nat.is_some() && hairpin::is_one_of_ours(&stages.ranges, packet.dst) =>
@@ -268,7 +294,7 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
     Ok(egress.port)
 }
 
-/// The address and port the packet leaves with, if it is to be translated.
+/// The address and port the packet leaves with, if it is to be translated. A later fragment has no port.
 pub(crate) fn outside(stages: &mut Stages, frame: &Frame) -> Step<Option<(u32, u16)>> {
     let Stages { shm, nat, .. } = stages;
     let Frame {
@@ -280,6 +306,9 @@ pub(crate) fn outside(stages: &mut Stages, frame: &Frame) -> Step<Option<(u32, u
     let Some(block) = &frame.nat else {
         return Ok(None);
     };
+    if frame.packet.is_later_fragment() && frame.fragment.is_some() {
+        return Ok(Some((block.address.to_bits(), 0)));
+    }
     if let Some(defect) = frame.flow_defect {
         return drop(defect);
     }
@@ -301,12 +330,18 @@ pub(crate) fn rewrite<B: PacketBuf>(
     let Some((ip, l4)) = frame.packet.parts(buf.data_mut()) else {
         return drop(Counter::Ipv4Truncated);
     };
-    let changed = match outside {
+    let mut changed = match outside {
+        Some((address, _)) if frame.packet.is_later_fragment() => {
+            nat44::set_address(ip, Direction::Upstream, address)
+        }
         Some((address, port)) => {
             nat44::rewrite(ip, l4, Direction::Upstream, &frame.flow, address, port)
         }
         None => Delta::new(),
     };
+    if let Some(fragment) = &frame.fragment {
+        changed = changed.and(nat_fragment::set_identification(ip, fragment));
+    }
     if frame.mss != 0 && mss::clamp(l4, frame.mss) {
         stages.shm.count(Counter::MssClamped, 1);
     }

@@ -34,6 +34,9 @@ pub enum Verdict {
         /// Index of the worker.
         worker: u8,
     },
+    /// Keep the unchanged frame, a later fragment, until its first one has come ([`WaitingRoom`](crate::WaitingRoom)); then it goes through
+    /// the stages again, as from here.
+    Wait(Origin),
     /// Free the buffer. The counter says why and belongs to the drop group; it has been counted.
     Drop(Counter),
 }

@@ -1,6 +1,7 @@
 //! One worker's fast path.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use bng_shm::{Counter, Meter, Worker};
 
@@ -10,6 +11,7 @@ use crate::coalesce::Hints;
 use crate::destination::Ranges;
 use crate::fib::{Fib4, Fib6};
 use crate::filter::Filters;
+use crate::first_fragments::FirstFragments;
 use crate::nat_age::NatTimers;
 use crate::nat44::Nat;
 use crate::ports::{Port, Ports};
@@ -38,6 +40,8 @@ pub struct Settings {
     pub punts_per_second: u32,
     /// ICMP and ICMPv6 errors sent per second to subscribers, and as many to the core.
     pub icmp_errors_per_second: u32,
+    /// Notes about first fragments: one table for all workers.
+    pub fragments: Arc<FirstFragments>,
     /// Secret of the mapping table's hash and of the port choice; random, new at every start.
     pub seed: u64,
 }
@@ -61,6 +65,7 @@ pub(crate) struct Stages {
     pub(crate) echo_limit: RateLimit,
     pub(crate) resolver: Resolver,
     pub(crate) filters: Filters,
+    pub(crate) firsts: Arc<FirstFragments>,
     pub(crate) punt_meter: Meter,
     /// Of errors to the core, and to subscribers.
     pub(crate) icmp_limits: [RateLimit; 2],
@@ -111,6 +116,7 @@ impl FastPath {
             echo_limit: RateLimit::new(settings.echo_per_second, now_ms),
             resolver: Resolver::new(settings.resolve_per_second, now_ms),
             filters,
+            firsts: Arc::clone(&settings.fragments),
             punt_meter: punt_limit::meter(settings.punts_per_second),
             icmp_limits: [(); 2].map(|()| RateLimit::new(settings.icmp_errors_per_second, now_ms)),
             now_ms,

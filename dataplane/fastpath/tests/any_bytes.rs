@@ -199,6 +199,9 @@ proptest! {
                         prop_assert!(packet.total_len <= usize::from(*mtu));
                     }
                 }
+                Verdict::Wait(_) => {
+                    prop_assert_eq!(buf, was);
+                }
                 Verdict::HandOver { .. } => prop_assert!(false, "there is one worker"),
             }
         }

@@ -113,7 +113,7 @@ fn rule_of(cell: &Cell) -> Rule {
     let has_ports = match cell.shape {
         Shape::Icmp => false,
         Shape::Udp | Shape::Tcp | Shape::FirstFragment | Shape::Oversized => true,
-        // Not known: a rule that drops fits.
+        // Not known, unless NAT knows the first one: a rule that drops fits.
         Shape::LaterFragment => true,
         Shape::Options => return Rule::Ends(Counter::Ipv4Options),
         Shape::PppControl => {
@@ -128,26 +128,6 @@ fn rule_of(cell: &Cell) -> Rule {
             };
         }
     };
-    if cell.shape == Shape::LaterFragment && !cell.is_routed {
-        // Upstream after the policy was asked, so what it drops it drops.
-        let asked = up
-            && !matches!(
-                cell.kind,
-                PolicerDown | FilterAddressDown | FilterPortDown | MssClamp | PuntLimit
-            );
-        if !asked {
-            return Rule::Ends(Counter::FragmentUnsupported);
-        }
-        return Rule::Drops(match cell.kind {
-            PolicyThere | FilterThere => Counter::NoPolicy,
-            SourceCheck => Counter::SourceSpoofed,
-            FilterAddressUp | FilterPortUp => Counter::FilterUpstream,
-            PolicerUp => Counter::PolicerUpstream,
-            FilterAddressDown | FilterPortDown | PolicerDown | MssClamp | PuntLimit => {
-                unreachable!()
-            }
-        });
-    }
     let when = |condition, reason| {
         if condition {
             Rule::Drops(reason)
@@ -257,9 +237,9 @@ fn policy_of(cell: &Cell, is_match: bool) -> (PolicyId, Policy, Filter) {
     });
     let rate = if is_match { tight } else { wide };
     let (mut id, mut policy, mut filter) = (PolicyId(2), Policy::default(), Filter::default());
-    // Later fragments have no port to tell them apart by: there the rule is another protocol's.
+    // Later fragments of routed packets have no port to tell them apart by: there the rule is another protocol's.
     let by_port = |is_match: bool| match (cell.shape, is_match) {
-        (Shape::LaterFragment, false) => FilterRule {
+        (Shape::LaterFragment, false) if cell.is_routed => FilterRule {
             protocol: Some(6),
             ..drop_rule(None, Some(PORT))
         },
@@ -339,6 +319,25 @@ fn send(cell: &Cell, is_match: bool, counter: Counter) -> (Verdict, u64) {
         let source = bng_wire::ipv4::parse(sent).unwrap().src_addr();
         outside = (source, u16::from_be_bytes([sent[at], sent[at + 1]]));
     }
+    // So is the first fragment sent that a later one follows.
+    if cell.shape == Shape::LaterFragment && !cell.is_routed {
+        let first = Cell {
+            shape: Shape::FirstFragment,
+            ..*cell
+        };
+        let verdict = match cell.way {
+            Way::Up => {
+                let bytes = packet(&first, me, (World::HOST, PORT), 0);
+                let buf = World::from_subscriber(SLOT, &session, &bytes);
+                world.upstream(0, vec![buf], Origin::Port).remove(0).0
+            }
+            Way::Down => {
+                let buf = world.from_core(&packet(&first, (World::HOST, PORT), outside, 0));
+                world.downstream(0, vec![buf], Origin::Port).remove(0).0
+            }
+        };
+        assert!(passes(&first, verdict), "{first:?}: {verdict:?}");
+    }
     let (policy, words, filter) = policy_of(cell, is_match);
     world
         .publisher
@@ -413,19 +412,10 @@ fn every_policy_holds_on_every_path() {
         match rule {
             Rule::Drops(reason) => {
                 let (verdict, counted) = send(cell, false, reason);
-                let ends_anyway = cell.shape == Shape::LaterFragment && !cell.is_routed;
-                if ends_anyway {
-                    assert_eq!(
-                        verdict,
-                        Verdict::Drop(Counter::FragmentUnsupported),
-                        "{cell:?}"
-                    );
-                } else {
-                    assert!(
-                        passes(cell, verdict),
-                        "{cell:?}: {verdict:?} without a match"
-                    );
-                }
+                assert!(
+                    passes(cell, verdict),
+                    "{cell:?}: {verdict:?} without a match"
+                );
                 assert_eq!(counted, 0, "{cell:?}");
                 let (verdict, counted) = send(cell, true, reason);
                 assert_eq!((verdict, counted), (Verdict::Drop(reason), 1), "{cell:?}");

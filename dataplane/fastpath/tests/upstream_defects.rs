@@ -154,7 +154,6 @@ fn every_defect_of_the_packet_has_its_own_reason() {
     let (mut world, session) = world();
     let me = World::framed_ip(0);
     let good = good_packet();
-    let fragment = |offset: u8| edited(edited(good.clone(), 7, offset), 6, 0x20);
     let bad_checksum = {
         let mut p = good.clone();
         p[10] ^= 0x10;
@@ -278,7 +277,6 @@ fn every_defect_of_the_packet_has_its_own_reason() {
             dst([10, 5, 0, 5]),
             Counter::DestinationGateway,
         ),
-        ("later fragment", fragment(9), Counter::FragmentUnsupported),
         (
             "GRE",
             ipv4(me, World::HOST, 47, &[0; 8]),

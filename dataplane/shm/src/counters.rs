@@ -82,6 +82,8 @@ counters! {
         EchoAnswered = "echo_answered", "ICMP and ICMPv6 echo requests to the gateway address answered in place.";
         IcmpErrorSent = "icmp_error_sent", "ICMP and ICMPv6 errors sent in place of a dropped packet (time exceeded, fragmentation needed, packet too big, unreachable).";
         FragmentsMade = "fragments_made", "IPv4 fragments made beyond the packets they were made of.";
+        FragmentsHeld = "fragments_held", "Later IPv4 fragments that had to wait for their first one, or for the worker that has it.";
+        FragmentsResumed = "fragments_resumed", "Of these, fragments that wait no more: they went on, or are counted as drops.";
         MssClamped = "mss_clamped", "TCP SYN packets whose MSS option was lowered.";
     }
     /// Frames given to the control plane.
@@ -208,7 +210,10 @@ counters! {
         NeighbourUnresolved = "neighbour_unresolved", "Next hop has no MAC address yet; the kernel was asked to resolve it.";
         PacketTooBig = "packet_too_big", "Packet is larger than the session's or the port's MTU and must not be fragmented.";
         FragmentNoBuffer = "fragment_no_buffer", "No packet buffer to fragment a packet into.";
-        FragmentUnsupported = "fragment_unsupported", "IPv4 fragment other than the first, which NAT cannot match.";
+        FragmentUnsupported = "fragment_unsupported", "ICMP error in fragments, which NAT cannot translate.";
+        FragmentOverlap = "fragment_overlap", "Later TCP fragment of a session behind NAT that would lie over the TCP header (RFC 1858, RFC 3128).";
+        NatFragmentNoFirst = "nat_fragment_no_first", "Later IPv4 fragment of a session behind NAT whose first one did not come within two seconds, was dropped, or is one of several to different sessions.";
+        NatFragmentRoom = "nat_fragment_room", "Later IPv4 fragment of a session behind NAT without its first one, and no room to wait.";
         NatNone = "nat_none", "Session has neither a port block nor a routed address.";
         NatBlockExhausted = "nat_block_exhausted", "The subscriber's port block has no free port.";
         NatTableFull = "nat_table_full", "The worker's mapping table has no room for this mapping.";

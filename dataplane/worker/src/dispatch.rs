@@ -6,7 +6,7 @@ use crate::super_packet::{self, Checksums};
 use crate::tx::TxPort;
 use bng_fastpath::coalesce::{Protocols, Run, Sink};
 use bng_fastpath::fragment;
-use bng_fastpath::{BURST, Punt, Verdict};
+use bng_fastpath::{BURST, Origin, Punt, Verdict, WaitingRoom};
 use bng_shm::{Counter, FrameMeta, PuntClass, Worker};
 use rte_rs::{Burst, Mbuf, Mempool, Producer};
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub struct Outlets {
     pub handover: Vec<Option<HandOver>>,
     /// Buffers for fragments.
     pub fragments: Mempool,
+    /// Later fragments whose first one has not come.
+    pub waiting: WaitingRoom<Frame>,
     /// To the host thread.
     pub host: ToHost,
     /// Wakes the host thread.
@@ -198,6 +200,18 @@ impl<'a> Departures<'a> {
         self.done.push(mbuf);
     }
 
+    /// A later fragment stays until its first one has come, if there is room.
+    #[cold]
+    fn wait(&mut self, mbuf: Mbuf, origin: Origin) {
+        match self.out.waiting.enter(mbuf.into(), origin, self.now_ms) {
+            Ok(()) => self.shm.count(Counter::FragmentsHeld, 1),
+            Err(frame) => {
+                self.shm.count(Counter::NatFragmentRoom, 1);
+                self.done(frame.into());
+            }
+        }
+    }
+
     /// A frame or super-packet for the TAP twin of a port.
     fn host(&mut self, port: u8, mut mbuf: Mbuf) {
         if self.for_host.is_full() {
@@ -238,6 +252,7 @@ impl Sink<Frame> for Departures<'_> {
             Verdict::Forward { port } => self.out.send(port, mbuf, self.shm),
             Verdict::Fragment { port, mtu } => self.out.fragment(port, mtu, mbuf, self.shm),
             Verdict::Drop(_) => self.done(mbuf),
+            Verdict::Wait(origin) => self.wait(mbuf, origin),
             Verdict::Punt(punt) => {
                 self.out.punt(&mbuf, punt, self.shm, self.now_ms);
                 self.done(mbuf);

@@ -10,9 +10,9 @@ use crate::fib_mirror::RteFib;
 use crate::frame::Frame;
 use crate::inject::Injector;
 use bng_fastpath::coalesce::{self, Coalescer};
-use bng_fastpath::{BURST, Direction, FastPath, Origin, PortRole, Verdict};
+use bng_fastpath::{BURST, Direction, FastPath, Left, Origin, PortRole, Verdict};
 use bng_shm::{Counter, Worker};
-use rte_rs::Burst;
+use rte_rs::{Burst, Mbuf};
 
 /// The stages of one worker and what is behind them.
 #[derive(Debug)]
@@ -57,6 +57,43 @@ impl Path {
             self.depart(|coalescer, out| coalescer.expire(now_ns, out));
             self.leave();
         }
+    }
+
+    /// Once per poll, after [`Self::poll`]: fragments that have waited for their first one go through the stages again, and
+    /// those that have waited too long are dropped.
+    #[inline]
+    pub fn resume(&mut self, fib: &RteFib) {
+        if !self.out.waiting.is_empty() {
+            self.resume_some(fib);
+        }
+    }
+
+    #[cold]
+    fn resume_some(&mut self, fib: &RteFib) {
+        while let Some(left) = self.out.waiting.next(self.now_ns / 1_000_000) {
+            self.shm().count(Counter::FragmentsResumed, 1);
+            match left {
+                Left::Late(frame) => {
+                    self.shm().count(Counter::NatFragmentNoFirst, 1);
+                    drop(Mbuf::from(frame));
+                }
+                Left::Resumed(frame, origin) => {
+                    let mbuf = Mbuf::from(frame);
+                    let role = self.injector.role(mbuf.port());
+                    let mut burst: Burst<BURST> = Burst::new();
+                    burst.push(mbuf);
+                    self.process(fib, role, &mut burst, origin);
+                }
+            }
+        }
+    }
+
+    /// Drops the fragments that wait.
+    pub fn forget(&mut self) {
+        let frames = self.out.waiting.leave();
+        let count = frames.map(Mbuf::from).map(drop).count() as u64;
+        self.shm().count(Counter::FragmentsResumed, count);
+        self.shm().count(Counter::NatFragmentNoFirst, count);
     }
 
     /// Takes a burst of one direction through the stages and to where it belongs.
@@ -146,12 +183,14 @@ impl Path {
         }
     }
 
-    /// The worker's quiescent point, once per poll loop (INV-EPOCH-1): what is held goes out if somebody waits.
+    /// The worker's quiescent point, once per poll loop (INV-EPOCH-1): what is held goes out if somebody waits,
+    /// and fragments that wait are dropped.
     #[inline]
     pub fn quiescent(&mut self) {
         let seen = self.fast.shm().see_epoch();
         if seen.is_new() {
             self.flush(Counter::EndQuiescent);
+            self.forget();
         }
         self.fast.shm().echo_epoch(seen);
     }

@@ -1,6 +1,6 @@
 //! Start, housekeeping and stop of the process.
 
-use crate::settings::{coalescing, coalescing_in_words, settings, stage_port};
+use crate::settings::{coalescing, coalescing_in_words, fragments, settings, stage_port};
 use anyhow::{Context, Result, anyhow, bail};
 use bng_config::{Config, OuterTpid, PortRole};
 use bng_dataplane::capacities::capacities;
@@ -10,6 +10,7 @@ use bng_dataplane::host::{HOST_RING, Host, HostBell, Room, Twin, has_twin, host_
 use bng_dataplane::ports::{LivePort, bring_up, frame_room, is_pci};
 use bng_dataplane::tx::{Supers, TxPort};
 use bng_dataplane::worker::{FromHost, RxPort, WorkerError, WorkerSetup};
+use bng_fastpath::WaitingRoom;
 use bng_fastpath::coalesce::Protocols;
 use bng_shm::{Dataplane, Offloads, PortState};
 use rte_rs::{
@@ -274,6 +275,7 @@ fn start_threads(
         .collect();
     let offloads: Vec<_> = ports.iter().map(|port| port.offloads).collect();
     let most_frames: Vec<_> = ports.iter().map(|port| port.most_frames).collect();
+    let fragments = fragments()?;
     let mut loops = Vec::new();
     let mut from_workers = Vec::new();
     for (index, ((handover, taken_over), from_host)) in
@@ -306,7 +308,7 @@ fn start_threads(
         }
         loops.push(WorkerSetup {
             shm: worker,
-            settings: settings(config, &stage_ports)?,
+            settings: settings(config, &stage_ports, &fragments)?,
             coalescing: coalescing(config),
             fib: routes.lookup(),
             core: usize::from(config.dataplane.workers[index]),
@@ -317,6 +319,7 @@ fn start_threads(
                 tx,
                 handover,
                 fragments: pool.clone(),
+                waiting: WaitingRoom::new(&stage_ports, Arc::clone(&fragments)),
                 host,
                 host_bell: Arc::clone(&host_bell),
                 twins: twins_take.clone(),

@@ -4,7 +4,8 @@ use anyhow::{Context, Result};
 use bng_config::{Coalesced, Coalescing, Config, PortRole};
 use bng_dataplane::ports::LivePort;
 use bng_fastpath::coalesce::{self, Protocols};
-use bng_fastpath::{NatTimers, Settings, VlanRange};
+use bng_fastpath::{FirstFragments, NatTimers, Settings, VlanRange};
+use std::sync::Arc;
 
 /// The port as the stages see it.
 pub(crate) fn stage_port(port: &LivePort, access_index: u8) -> bng_fastpath::Port {
@@ -36,12 +37,27 @@ fn served(port: &bng_config::Port) -> Vec<VlanRange> {
         .collect()
 }
 
-/// What the stages are started with.
-pub(crate) fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<Settings> {
-    let timers = &config.nat.timers;
-    let seconds = |s: u32| u16::try_from(s).unwrap_or(u16::MAX);
+/// A secret.
+fn random() -> Result<u64> {
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).context("random seed")?;
+    Ok(u64::from_ne_bytes(seed))
+}
+
+/// The table of first fragments, one for all workers.
+pub(crate) fn fragments() -> Result<Arc<FirstFragments>> {
+    Ok(Arc::new(FirstFragments::new(random()?)))
+}
+
+/// What the stages are started with.
+pub(crate) fn settings(
+    config: &Config,
+    ports: &[bng_fastpath::Port],
+    fragments: &Arc<FirstFragments>,
+) -> Result<Settings> {
+    let timers = &config.nat.timers;
+    let seconds = |s: u32| u16::try_from(s).unwrap_or(u16::MAX);
+    let seed = random()?;
     let workers = u32::try_from(config.dataplane.workers.len()).unwrap_or(u32::MAX);
     Ok(Settings {
         ports: ports.to_vec(),
@@ -57,7 +73,8 @@ pub(crate) fn settings(config: &Config, ports: &[bng_fastpath::Port]) -> Result<
         resolve_per_second: RESOLVE_PER_SECOND,
         punts_per_second: config.pppoe.punts_per_second_per_session,
         icmp_errors_per_second: config.dataplane.icmp_errors_per_second,
-        seed: u64::from_ne_bytes(seed),
+        fragments: Arc::clone(fragments),
+        seed,
     })
 }
 

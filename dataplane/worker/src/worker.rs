@@ -135,6 +135,7 @@ impl WorkerSetup {
         poller.run(Backoff::new(self.idle_backoff_us), stop);
         // T3.
         poller.path.flush(Counter::EndQuiescent);
+        poller.path.forget();
         poller.path.shm().leave();
         Ok(())
     }
@@ -158,6 +159,7 @@ impl Poller {
             let now_ns = monotonic_ns();
             let now_ms = now_ns / 1_000_000;
             self.path.poll(now_ns);
+            self.path.resume(&self.fib);
             let mut worked = self.receive();
             worked |= self.take_over();
             if !worked {

@@ -8,13 +8,14 @@ use bng_dataplane::segmentation::Mode;
 use bng_dataplane::tx::{Supers, TxPort};
 use bng_fastpath::coalesce::{Ids, Protocols, Run, Sink};
 use bng_fastpath::testing::L4Frame;
-use bng_fastpath::{BURST, Verdict};
+use bng_fastpath::{BURST, FirstFragments, Verdict, WaitingRoom};
 use bng_shm::{Capacities, Counter, Dataplane, Publisher, Worker};
 use bng_wire::MacAddr;
 use rte_rs::{
     Burst, Eal, EalArgs, Mbuf, Memory, Mempool, MempoolConfig, Port, PortConfig, RingConfig,
     RxQueue, sp_sc_ring,
 };
+use std::sync::Arc;
 
 /// Ports: one that takes frames, and one that takes super-packets.
 const FRAMES: u8 = 0;
@@ -67,6 +68,7 @@ impl World {
             tx,
             handover: Vec::new(),
             fragments: pool.clone(),
+            waiting: WaitingRoom::new(&[], Arc::new(FirstFragments::new(0))),
             host: to_host,
             host_bell: HostBell::new().unwrap(),
             twins: vec![Protocols::default(), twin],

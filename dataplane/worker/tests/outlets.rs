@@ -3,12 +3,13 @@
 
 use bng_dataplane::dispatch::{HandOver, Outlets};
 use bng_dataplane::host::{FromWorker, HostBell, host_ring};
-use bng_fastpath::{BURST, Verdict};
+use bng_fastpath::{BURST, FirstFragments, Verdict, WaitingRoom};
 use bng_shm::{Capacities, Counter, Dataplane, Publisher, Worker};
 use rte_rs::{
     Burst, Consumer, Eal, EalArgs, Mbuf, Memory, Mempool, MempoolConfig, Producer, RingConfig,
     sp_sc_ring,
 };
+use std::sync::Arc;
 
 /// Room in each ring, less than a burst.
 const ROOM: usize = 20;
@@ -38,6 +39,7 @@ impl World {
             tx: Vec::new(),
             handover: vec![None, Some(HandOver::new(handover))],
             fragments: pool.clone(),
+            waiting: WaitingRoom::new(&[], Arc::new(FirstFragments::new(0))),
             host: to_host,
             host_bell: HostBell::new().unwrap(),
             twins: Vec::new(),

@@ -197,11 +197,11 @@ fn what_is_wrong_is_dropped_under_its_name_and_nothing_else_changes() {
             }),
         ),
         (Counter::TtlExpired, data(&a, &edited(8, 1))),
-        (Counter::FragmentUnsupported, data(&a, &edited(7, 9))),
+        (Counter::NatFragmentNoFirst, data(&a, &edited(7, 9))),
         (Counter::DestinationInvalid, to([224, 0, 0, 5])),
         (Counter::DestinationInvalid, to([127, 0, 0, 1])),
         (Counter::DestinationSubscriber, to([100, 64, 0, 9])),
-        (Counter::DestinationSubscriber, to([203, 0, 113, 3])),
+        (Counter::NatNoMapping, to([203, 0, 113, 3])),
         (
             Counter::DestinationGateway,
             data(&a, &udp((ip, 1), (GATEWAY, 22), b"")),

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::wait::wait_until;
 
 /// Frames that enter the dataplane's books, by the counter's label.
-const IN: [&str; 7] = [
+const IN: [&str; 8] = [
     "rx_access",
     "rx_core",
     "taken_over",
@@ -17,15 +17,17 @@ const IN: [&str; 7] = [
     // Made by the dataplane itself.
     "icmp_error_sent",
     "fragments_made",
+    "fragments_resumed",
 ];
 /// Frames that leave them.
-const OUT: [&str; 6] = [
+const OUT: [&str; 7] = [
     "tx_access",
     "tx_core",
     "punt_discovery",
     "punt_ppp",
     "host_in",
     "handed_over",
+    "fragments_held",
 ];
 /// Drops of frames that no counter of [`IN`] has seen: they are refused on their way in.
 const REFUSED: [&str; 5] = [

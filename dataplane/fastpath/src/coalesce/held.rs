@@ -136,7 +136,7 @@ impl<B> Held<B> {
                 sink.one(frame, verdict);
                 false
             }
-            Verdict::Fragment { .. } | Verdict::Punt(_) | Verdict::Drop(_) => {
+            Verdict::Fragment { .. } | Verdict::Punt(_) | Verdict::Wait(_) | Verdict::Drop(_) => {
                 tally.add(Counter::CoalesceSingle, 1);
                 sink.one(frame, verdict);
                 true

@@ -8,6 +8,7 @@
 //! lead to ::/0, 2001:db8:f002::/48 (connected), 2001:db8:f003::/48 and so on. The core ports have addresses.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use bng_shm::{
     Adjacency, BlockOwner, Capacities, Counter, Dataplane, Delegated, Event, Network, NetworkOwner,
@@ -20,7 +21,10 @@ use bng_wire::{MacAddr, VlanStack, VlanTag};
 
 use super::conservation::{self, Snapshot};
 use super::{NaiveFib, TestBuf, TestPool, ethernet, pppoe_session};
-use crate::{FastPath, NatTimers, Origin, Port, PortRole, Settings, Verdict, fragment};
+use crate::{
+    FastPath, FirstFragments, NatTimers, Origin, Port, PortRole, Settings, Verdict, WaitingRoom,
+    fragment,
+};
 
 /// How large a world is.
 #[derive(Debug, Clone, Copy)]
@@ -223,6 +227,7 @@ impl World {
             resolve_per_second: 10,
             punts_per_second: spec.punts_per_second,
             icmp_errors_per_second: spec.icmp_errors_per_second,
+            fragments: Arc::new(FirstFragments::new(0x5eed)),
             seed: 0x5eed,
         };
         let now_ms = 1_000_000;
@@ -454,6 +459,12 @@ impl World {
             now_ms,
             settings,
         }
+    }
+
+    /// A room for later fragments of one worker.
+    #[must_use]
+    pub fn room(&self) -> WaitingRoom<TestBuf> {
+        WaitingRoom::new(&self.settings.ports, Arc::clone(&self.settings.fragments))
     }
 
     /// Frames through a worker's upstream stages: verdicts and buffers as they are then.

@@ -394,6 +394,7 @@ impl Gateway {
             C::PuntPpp,
             C::HostIn,
             C::HandedOver,
+            C::FragmentsHeld,
         ];
         let sent = [C::TxAccess, C::TxCore, C::TxQueueFull];
         let given_to_ports = [
@@ -414,7 +415,7 @@ impl Gateway {
                 ),
                 (
                     "received",
-                    sum(&[C::RxAccess, C::RxCore, C::TakenOver]),
+                    sum(&[C::RxAccess, C::RxCore, C::TakenOver, C::FragmentsResumed]),
                     sum(&ends) + sum(&drops),
                 ),
                 ("sent", sum(&given_to_ports), sum(&sent)),

@@ -1,9 +1,10 @@
 //! What control publishes for the benchmark: pools, policies, sessions, routes. And the settings workers start with.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use anyhow::Result;
-use bng_fastpath::{NatTimers, Port, PortRole, Settings};
+use bng_fastpath::{FirstFragments, NatTimers, Port, PortRole, Settings};
 use bng_shm::{
     Adjacency, BlockOwner, Capacities, Filter, FilterAction, FilterId, FilterRule, NextHopId,
     Policy, PolicyId, PoolRange, Publisher, RangeKind, Rate, Record, Route, Session, SessionState,
@@ -59,6 +60,7 @@ pub(super) fn settings(shape: &Shape, flows: u32, seed: u64) -> Settings {
         resolve_per_second: 100,
         punts_per_second: 100,
         icmp_errors_per_second: 100,
+        fragments: Arc::new(FirstFragments::new(seed)),
         seed,
     }
 }

@@ -1,9 +1,12 @@
 //! The ports, queues and rings of a lane.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use bng_dataplane::dispatch::Outlets;
 use bng_dataplane::host::{FromWorker, HostBell, host_ring};
 use bng_dataplane::tx::TxPort;
+use bng_fastpath::{FirstFragments, WaitingRoom};
 use rte_rs::{
     Consumer, Eal, Mempool, Port, PortConfig, Producer, RingConfig, RxQueue, TxQueue, sp_sc_ring,
 };
@@ -68,6 +71,7 @@ impl LanePorts {
                     .collect(),
                 handover: Vec::new(),
                 fragments: pool.clone(),
+                waiting: WaitingRoom::new(&[], Arc::new(FirstFragments::new(0))),
                 host,
                 host_bell: HostBell::new()?,
                 twins: Vec::new(),

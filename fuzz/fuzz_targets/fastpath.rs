@@ -163,7 +163,10 @@ fuzz_target!(|input: &[u8]| {
                 Verdict::HandOver { .. } if buf.port() != was.port() => {
                     check_packet(inner(buf.data()));
                 }
-                Verdict::Punt(_) | Verdict::Host { .. } | Verdict::HandOver { .. } => {
+                Verdict::Punt(_)
+                | Verdict::Host { .. }
+                | Verdict::HandOver { .. }
+                | Verdict::Wait(_) => {
                     assert_eq!(buf, was)
                 }
             }

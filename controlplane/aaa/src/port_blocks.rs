@@ -191,11 +191,41 @@ impl PortBlocks {
                 resting: self.resting(),
             });
         };
+        self.follow(position, block);
+        Ok(self.take(position, block))
+    }
+
+    /// The next search on the address starts behind this block.
+    fn follow(&mut self, position: u32, block: u16) {
         self.addresses[position as usize].next = if block + 1 < self.per_address {
             block + 1
         } else {
             0
         };
+    }
+
+    /// Takes one more block on the address of a subscriber that has one there.
+    ///
+    /// # Errors
+    ///
+    /// [`BlocksExhausted`] when every block of the address has an owner or rests, or the pool has no such address.
+    pub fn allocate_on(
+        &mut self,
+        address_index: u32,
+        now: Duration,
+    ) -> Result<PortBlock, BlocksExhausted> {
+        self.end_quarantines(now);
+        let free = self.position(address_index, 0).ok().and_then(|position| {
+            let address = &self.addresses[position as usize];
+            Some((position, address.free(self.per_address)?))
+        });
+        let Some((position, block)) = free else {
+            return Err(BlocksExhausted {
+                pool: self.name.clone(),
+                resting: self.resting(),
+            });
+        };
+        self.follow(position, block);
         Ok(self.take(position, block))
     }
 

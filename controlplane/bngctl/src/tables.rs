@@ -74,13 +74,10 @@ fn nat(session: &Value) -> String {
     let Some(nat @ Value::Object(_)) = session.get("nat") else {
         return "-".to_owned();
     };
-    let port = |key| cell(nat, &[key]);
-    format!(
-        "{}:{}-{}",
-        cell(nat, &["address"]),
-        port("first_port"),
-        port("last_port")
-    )
+    let ports = |of: &Value| format!("{}-{}", cell(of, &["first_port"]), cell(of, &["last_port"]));
+    let further = nat.get("further").map_or(&[][..], list);
+    let all: Vec<String> = std::iter::once(nat).chain(further).map(ports).collect();
+    format!("{}:{}", cell(nat, &["address"]), all.join(","))
 }
 
 /// Bytes with a unit: three digits are enough to see what is going on.
@@ -521,13 +518,19 @@ mod tests {
         let page = json!({"total": 5, "offset": 1, "items": [{
             "id": "access0-7", "user": "al\u{1b}[2Jice", "state": "forwarding",
             "framed_ip": "100.64.0.2", "mac": "02:00:00:00:00:01", "s_vlan": 100, "c_vlan": 7,
-            "nat": {"address": "198.51.100.1", "first_port": 1024, "last_port": 2047},
+            "nat": {"address": "198.51.100.1", "first_port": 1024, "last_port": 2047,
+                    "further": [{"first_port": 9216, "last_port": 10239}]},
             "worker": 1, "started_unix_ms": 0, "upstream_bytes": 1_500, "downstream_bytes": 0
         }]});
         let text = sessions(&page);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 3);
-        for part in ["access0-7", "198.51.100.1:1024-2047", "100.7", "1.5 kB"] {
+        for part in [
+            "access0-7",
+            "198.51.100.1:1024-2047,9216-10239",
+            "100.7",
+            "1.5 kB",
+        ] {
             assert!(lines[1].contains(part), "{part}: {text}");
         }
         assert!(!text.contains('\u{1b}'));

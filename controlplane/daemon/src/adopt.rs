@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use bng_pppoe::SessionRef;
 use bng_shm::{
-    BlockOwner, EpochToken, FilterId, Filters, Policy, PoolRange, PortBlock, PublishError,
-    Publisher, RangeKind, Reader, Record, Session, SessionState, SlotIndex,
+    BlockOwner, EpochToken, FilterId, Filters, FurtherBlocks, Policy, PoolRange, PortBlock,
+    PublishError, Publisher, RangeKind, Reader, Record, Session, SessionState, SlotIndex,
 };
 
 use crate::causes::EndCause;
@@ -184,17 +184,20 @@ fn clear_blocks(
 fn has(driver: &Driver, owner: BlockOwner, address: Ipv4Addr, first_port: Option<u16>) -> bool {
     let live = driver.sessions.at(owner.slot);
     live.is_some_and(|live| {
-        let block = live.holding.and_then(|holding| holding.published_block());
+        let mut blocks = live.holding.iter().flat_map(Holding::published_blocks);
         live.end.is_none()
             && publish::Open::of(live).ipv4
             && live.generation & 0x7fff_ffff == owner.generation
             && match first_port {
-                Some(port) => {
-                    block.is_some_and(|it| it.address == address && it.first_port == port)
-                }
+                Some(port) => blocks.any(|it| it.address == address && it.first_port == port),
                 None => live.framed_ip() == Some(address),
             }
     })
+}
+
+/// The port blocks a session of an earlier run has beside its first one.
+fn further(driver: &Driver, slot: SlotIndex) -> FurtherBlocks {
+    driver.publisher.reader().further_blocks(slot)
 }
 
 fn take_over(
@@ -214,7 +217,7 @@ fn take_over(
     if !driver.settings.serves(slot.access_port(), &vlans) {
         return Err(NotAdopted::Vlan);
     }
-    let held = publish::held(session, Some(record));
+    let held = publish::held(session, Some(record), further(driver, slot));
     let holding = (driver.grants).keep(record.user(), &held)?;
     let mut kept = said::read(record);
     if kept.said.dns6 == [None; 2] {
@@ -372,7 +375,7 @@ fn insert_to_free(
     clock: Clock,
 ) {
     let (slot, reference) = (live.slot(), live.session);
-    let held = publish::held(session, record);
+    let held = publish::held(session, record, further(driver, slot));
     let holding = match live.given_back {
         // It is others' by now.
         true => Some(Holding::of_the_past(&held)),

@@ -231,7 +231,7 @@ impl Driver {
                     break;
                 }
             }
-            more |= self.take_events();
+            more |= self.take_events(clock);
             self.engine.handle_timeout(clock.time());
             self.settle(clock, None);
             self.injector.flush(&mut self.publisher, &mut self.tally);
@@ -370,7 +370,7 @@ impl Driver {
     }
 
     /// Takes events, a batch from each worker; true when there may be more.
-    fn take_events(&mut self) -> bool {
+    fn take_events(&mut self, clock: Clock) -> bool {
         let mut more = false;
         for worker in 0..self.workers() {
             for taken in 0..EVENT_BATCH {
@@ -382,6 +382,9 @@ impl Driver {
                         self.tally.add(Count::ResolveAsked);
                         // The worker asks again, so one that finds no room is no loss.
                         let _ = self.resolver.try_send(Resolve { port, address });
+                    }
+                    Take::Item(Some(Event::BlockLow { slot, generation })) => {
+                        self.grow_block(slot, generation, clock);
                     }
                     Take::Item(Some(Event::BlockExhausted { slot, generation })) => {
                         self.tally.add(Count::BlockExhausted);

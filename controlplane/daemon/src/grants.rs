@@ -10,6 +10,7 @@ use bng_aaa::{
     PrefixesExhausted, Profile, RequestId, Verdict,
 };
 use bng_pppoe::{Grant, Ipv6Grant};
+use bng_shm::FurtherBlocks;
 
 use crate::settings::PoolSettings;
 
@@ -45,6 +46,8 @@ pub struct Held {
     pub address: Ipv4Addr,
     /// Its port block.
     pub block: Option<bng_shm::PortBlock>,
+    /// First ports of its further blocks.
+    pub further: FurtherBlocks,
     /// Its IPv6 prefixes.
     pub prefixes: Option<Prefixes>,
 }
@@ -56,6 +59,8 @@ pub struct Holding {
     pub lease: Lease,
     /// The port block and the index of its NAT pool; `None` for routed subscribers.
     pub block: Option<(usize, PortBlock)>,
+    /// First ports of its further blocks, on the same address and of the same size.
+    pub further: FurtherBlocks,
     /// IPv6 prefixes; `None` where the pool has none, or had none left.
     pub prefixes: Option<Prefixes>,
 }
@@ -88,11 +93,12 @@ impl Holding {
                 address: held.address,
             },
             block: block.map(|block| (usize::MAX, block)),
+            further: held.further,
             prefixes: held.prefixes,
         }
     }
 
-    /// The block as the shared memory keeps it.
+    /// The first block as the shared memory keeps it.
     #[must_use]
     pub fn published_block(&self) -> Option<bng_shm::PortBlock> {
         self.block.map(|(_, block)| bng_shm::PortBlock {
@@ -101,6 +107,19 @@ impl Holding {
             address_index: block.address_index as u16,
             first_port: block.first_port,
             size: block.size,
+        })
+    }
+
+    /// All blocks as the shared memory keeps them, the first one first.
+    pub fn published_blocks(&self) -> impl Iterator<Item = bng_shm::PortBlock> + use<> {
+        let first = self.published_block();
+        let further = self.further;
+        first.into_iter().flat_map(move |first| {
+            let others = further.iter().map(move |first_port| bng_shm::PortBlock {
+                first_port,
+                ..first
+            });
+            std::iter::once(first).chain(others)
         })
     }
 }
@@ -144,6 +163,20 @@ pub enum GrantError {
     /// It is to have a delegated prefix, and there is no /64 for it.
     #[error("there is no /64 to go with {0}")]
     NoOnLink(Prefix),
+}
+
+/// Why a session gets no further block.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoFurther {
+    /// It is not translated.
+    #[error("it has no port block")]
+    NotTranslated,
+    /// It has as many as it may have.
+    #[error("it has the {0} blocks a subscriber may have")]
+    Limit(u8),
+    /// Its address has none left.
+    #[error(transparent)]
+    Exhausted(#[from] BlocksExhausted),
 }
 
 /// Why what a session of an earlier run holds cannot be kept.
@@ -208,6 +241,8 @@ pub struct NatBlocks {
     pub blocks: PortBlocks,
     /// First port of block 0 on every address.
     pub first_port: u16,
+    /// Most blocks of one subscriber.
+    pub per_subscriber: u8,
 }
 
 impl Grants {
@@ -281,6 +316,7 @@ impl Grants {
         let mut holding = Holding {
             lease: self.take_address(user, wanted)?,
             block: None,
+            further: FurtherBlocks::default(),
             prefixes: None,
         };
         match self.take_rest(user, wanted, &mut holding, now) {
@@ -386,6 +422,7 @@ impl Grants {
         let mut holding = Holding {
             lease,
             block: None,
+            further: FurtherBlocks::default(),
             prefixes: None,
         };
         match self.keep_rest(user, held, &mut holding) {
@@ -405,6 +442,7 @@ impl Grants {
         holding: &mut Holding,
     ) -> Result<(), KeepError> {
         holding.block = self.keep_block(holding.lease, held.block)?;
+        holding.further = self.keep_further(holding.block, held.further);
         let Some(Prefixes { on_link, delegated }) = held.prefixes else {
             return Ok(());
         };
@@ -471,6 +509,7 @@ impl Grants {
         }
         let lease = self.pools.reserve(held.address, user).ok()?;
         let block = self.keep_block(lease, held.block).ok().flatten();
+        let further = self.keep_further(block, held.further);
         let mut keep = |prefix, is_delegated| {
             self.keep_prefix(user, lease.pool, prefix, is_delegated)
                 .is_ok()
@@ -486,8 +525,55 @@ impl Grants {
         Some(Holding {
             lease,
             block,
+            further,
             prefixes,
         })
+    }
+
+    /// Gives a session one more block on its address, for good; returns the holding as it is then.
+    ///
+    /// # Errors
+    /// [`NoFurther`]; nothing changes then.
+    pub fn grow(
+        &mut self,
+        holding: &Holding,
+        now: Duration,
+    ) -> Result<(Holding, PortBlock), NoFurther> {
+        let (nat, first) = holding.block.ok_or(NoFurther::NotTranslated)?;
+        let pool = self.nat.get_mut(nat).ok_or(NoFurther::NotTranslated)?;
+        if holding.further.count() + 1 >= usize::from(pool.per_subscriber) {
+            return Err(NoFurther::Limit(pool.per_subscriber));
+        }
+        let block = pool.blocks.allocate_on(first.address_index, now)?;
+        let further = holding.further.iter().chain([block.first_port]);
+        let further = FurtherBlocks::new(further);
+        Ok((
+            Holding {
+                further,
+                ..*holding
+            },
+            block,
+        ))
+    }
+
+    /// The further blocks of a session of an earlier run, those that are to be had. The rest is nobody's: no worker finds a mapping by a
+    /// block that is not in the session's list.
+    fn keep_further(
+        &mut self,
+        block: Option<(usize, PortBlock)>,
+        further: FurtherBlocks,
+    ) -> FurtherBlocks {
+        let Some((nat, first)) = block else {
+            return FurtherBlocks::default();
+        };
+        let Some(pool) = self.nat.get_mut(nat) else {
+            return FurtherBlocks::default();
+        };
+        let kept = further.iter().filter(|first_port| {
+            let number = number_of(pool.first_port, first.size, *first_port);
+            number.is_some_and(|number| pool.blocks.reserve(first.address_index, number).is_ok())
+        });
+        FurtherBlocks::new(kept)
     }
 
     fn keep_block(
@@ -506,7 +592,9 @@ impl Grants {
             (None, Some(_)) => return Err(translation("is not translated now")),
             (Some(nat), Some(block)) => (nat, block),
         };
-        let NatBlocks { blocks, first_port } = &mut self.nat[nat];
+        let NatBlocks {
+            blocks, first_port, ..
+        } = &mut self.nat[nat];
         let shape = KeepError::Shape {
             address: block.address,
             first_port: block.first_port,
@@ -534,11 +622,18 @@ impl Grants {
     /// Gives back what a session held. Only after every worker has passed the epoch of its withdrawal.
     pub fn give_back(&mut self, holding: &Holding, now: Duration) {
         self.give_back_lease(holding.lease);
-        if let Some((nat, block)) = holding.block
+        if let Some((nat, first)) = holding.block
             && let Some(pool) = self.nat.get_mut(nat)
-            && let Err(error) = pool.blocks.release(now, block.address_index, block.block)
         {
-            tracing::error!(%error, "port block given back twice");
+            let further = holding
+                .further
+                .iter()
+                .filter_map(|first_port| number_of(pool.first_port, first.size, first_port));
+            for number in std::iter::once(first.block).chain(further) {
+                if let Err(error) = pool.blocks.release(now, first.address_index, number) {
+                    tracing::error!(%error, "port block given back twice");
+                }
+            }
         }
         let Some(prefixes) = holding.prefixes else {
             return;
@@ -605,6 +700,12 @@ impl Grants {
 }
 
 /// Servers of AAA, or the pool's where AAA names none.
+/// Number of the block of a pool that begins with a port; `None` where none begins.
+fn number_of(pool_first: u16, size: u16, first_port: u16) -> Option<u16> {
+    let offset = first_port.checked_sub(pool_first)?;
+    (offset.checked_rem(size)? == 0).then(|| offset / size)
+}
+
 fn either<T: Copy>(said: [Option<T>; 2], of_pool: [Option<T>; 2]) -> [Option<T>; 2] {
     match said.iter().any(Option::is_some) {
         true => said,

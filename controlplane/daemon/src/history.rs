@@ -328,6 +328,9 @@ pub(crate) fn recall(settings: &Settings, view: &EndedView) -> Option<Ended> {
             address,
         },
         block: block.map(|block| (usize::MAX, block)),
+        further: (view.nat.iter().flat_map(|nat| &nat.further))
+            .map(|ports| ports.first_port)
+            .collect(),
         prefixes,
     });
     let end = End {

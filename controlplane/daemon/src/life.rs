@@ -19,13 +19,13 @@ use bng_wire::VlanStack;
 use crate::causes::EndCause;
 use crate::driver::Driver;
 use crate::dynamic;
-use crate::grants::{GrantError, Holding, Wanted};
+use crate::grants::{GrantError, Holding, NoFurther, Wanted};
 use crate::publish::{self, Clock, Open};
 use crate::said::{self, Changed, Said};
 use crate::sessions::{End, Ended, Live};
 use crate::stream::{AuthFailure, Notice, SessionUp};
 use crate::tally::Count;
-use crate::views::EndedView;
+use crate::views::{self, EndedView};
 
 /// Authentication requests without an answer.
 #[derive(Debug, Default)]
@@ -749,7 +749,7 @@ impl Driver {
         let pool = self.settings.pools.get(holding.lease.pool);
         let is_translated = pool.is_some_and(|pool| pool.nat.is_some());
         let result = match holding.published_block() {
-            Some(block) => self.publisher.set_block_owner(&block, owner),
+            Some(_) => self.lead_blocks(&holding, owner),
             // The rest of a session of an earlier run, whose block is no block any more.
             None if is_translated => return,
             None => self
@@ -758,6 +758,57 @@ impl Driver {
         };
         if let Err(error) = result {
             self.publish_failed("owner of an address", &error);
+        }
+    }
+
+    /// Makes a session the owner of its port blocks, or nobody. A worker uses a further block from the moment it is in the list, which stays
+    /// for whoever has to give back what a session held.
+    fn lead_blocks(
+        &mut self,
+        holding: &Holding,
+        owner: Option<BlockOwner>,
+    ) -> Result<(), PublishError> {
+        for block in holding.published_blocks() {
+            self.publisher.set_block_owner(&block, owner)?;
+        }
+        if let Some(owner) = owner {
+            self.publisher
+                .set_further_blocks(owner.slot, holding.further)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a session that runs short of ports one more block, if it may have one.
+    pub(crate) fn grow_block(&mut self, slot: SlotIndex, generation: u32, clock: Clock) {
+        let live = self.sessions.at(slot);
+        let live = live.filter(|live| live.generation == generation && live.end.is_none());
+        let Some(live) = live else { return };
+        let Some(holding) = live.holding.filter(|_| Open::of(live).ipv4) else {
+            return;
+        };
+        let (reference, user) = (live.session, views::text(&live.user));
+        match self.grants.grow(&holding, clock.since_start()) {
+            Ok((holding, block)) => {
+                self.tally.add(Count::BlockAdded);
+                tracing::debug!(?user, address = %block.address, first_port = block.first_port, "one more port block");
+                if let Some(live) = self.sessions.get_mut(reference) {
+                    live.holding = Some(holding);
+                }
+                let owner = BlockOwner {
+                    slot,
+                    generation: generation & 0x7fff_ffff,
+                };
+                if let Err(error) = self.lead_blocks(&holding, Some(owner)) {
+                    self.publish_failed("port block", &error);
+                }
+            }
+            Err(error) => {
+                self.tally.add(match error {
+                    NoFurther::Exhausted(_) => Count::BlockNoneLeft,
+                    NoFurther::Limit(_) | NoFurther::NotTranslated => Count::BlockLimit,
+                });
+                tracing::debug!(?user, %error, "no further port block");
+            }
         }
     }
 

@@ -8,7 +8,9 @@ use bng_aaa::Prefix;
 use bng_pppoe::{
     AuthProtocol, Grant, InterfaceIds, Ipv6Grant, PortId, SessionRecord, SessionRef, Time,
 };
-use bng_shm::{Delegated, PolicyId, PortBlock, Record, Session, SessionState, SlotIndex, Vlans};
+use bng_shm::{
+    Delegated, FurtherBlocks, PolicyId, PortBlock, Record, Session, SessionState, SlotIndex, Vlans,
+};
 use bng_wire::ethernet::ethertype;
 use bng_wire::{MacAddr, VlanStack, VlanTag};
 
@@ -113,7 +115,7 @@ const IPV6_OPEN: u8 = 2;
 
 /// What the entry and the record of an earlier run say that a session holds. A session that never was up has no record of it.
 #[must_use]
-pub(crate) fn held(session: &Session, record: Option<&Record>) -> Held {
+pub(crate) fn held(session: &Session, record: Option<&Record>, further: FurtherBlocks) -> Held {
     let on_link = session.ipv6_prefix.map(|address| Prefix {
         address,
         length: 64,
@@ -121,6 +123,7 @@ pub(crate) fn held(session: &Session, record: Option<&Record>) -> Held {
     let entry = Held {
         address: session.framed_ip,
         block: session.nat,
+        further,
         prefixes: on_link.map(|on_link| Prefixes {
             on_link,
             delegated: session.delegated.map(|it| Prefix {
@@ -144,6 +147,7 @@ pub(crate) fn held(session: &Session, record: Option<&Record>) -> Held {
             first_port: record.nat_first_port,
             size: record.nat_size,
         }),
+        further,
         prefixes: prefix(record.prefix, 64).map(|on_link| Prefixes {
             on_link,
             delegated: prefix(record.delegated, record.delegated_length),
@@ -446,6 +450,7 @@ pub(crate) mod tests {
                 address: record.grant.framed_ip,
             },
             block: None,
+            further: FurtherBlocks::default(),
             prefixes: record.grant.ipv6.map(|ipv6| Prefixes {
                 on_link: Prefix {
                     address: ipv6.prefix,
@@ -474,7 +479,7 @@ pub(crate) mod tests {
                 entry.ipv6_prefix.is_some() && entry.delegated.is_some(),
                 ipv6
             );
-            let held = held(&entry, Some(&kept));
+            let held = held(&entry, Some(&kept), FurtherBlocks::default());
             assert_eq!(held.address, record.grant.framed_ip);
             let mut rest = said::read(&kept);
             rest.said.dns6 = DNS6;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bng_aaa::{
     AddressPool, AddressPools, FramedRoute, LocalUsers, PortBlocks, Prefix, PrefixPool, Profile,
-    QUARANTINE,
 };
 use bng_config::{BeyondMax, Coalescing, Config, PortRole};
 use bng_pppoe::{
@@ -361,12 +360,13 @@ pub fn port_blocks(config: &Config) -> Vec<NatBlocks> {
             addresses,
             pool.first_port,
             pool.block_size,
-            QUARANTINE,
+            Duration::from_secs(pool.quarantine_s.into()),
         );
         first_index += pool.address_count();
         NatBlocks {
             blocks,
             first_port: pool.first_port,
+            per_subscriber: pool.blocks_per_subscriber,
         }
     });
     pools.collect()

@@ -59,7 +59,10 @@ tally! {
     PoolEmpty = "pool_empty", "Subscribers refused: no free address in any pool.";
     BlocksEmpty = "blocks_empty", "Subscribers refused: no free port block in the NAT pool.";
     PrefixesEmpty = "prefixes_empty", "Subscribers left without an IPv6 or delegated prefix: none was free.";
-    BlockExhausted = "block_exhausted", "Reports of workers that a subscriber's port block has no free port.";
+    BlockAdded = "block_added", "Port blocks given to sessions that ran short of ports.";
+    BlockLimit = "block_limit", "Sessions that ran short of ports with all the blocks a subscriber may have.";
+    BlockNoneLeft = "block_none_left", "Sessions that ran short of ports on an address without a free block.";
+    BlockExhausted = "block_exhausted", "Reports of workers that a subscriber's port blocks have no free port.";
     ResolveAsked = "resolve_asked", "Neighbours workers asked to have resolved.";
     EventUnknown = "event_unknown", "Worker events of a kind this version does not know.";
     PuntPortUnknown = "punt_port_unknown", "Punted frames dropped: not from an access port.";

@@ -2,13 +2,13 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use bng_aaa::PortBlock;
 use bng_pppoe::codec::nd::link_local;
 use bng_pppoe::{SessionInfo, SessionRecord};
 use bng_shm::StatsCopy;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::grants::Holding;
 use crate::networks;
 use crate::policy_view::PolicyView;
 use crate::publish::{Clock, table_vlans};
@@ -25,15 +25,41 @@ pub struct NatBlockView {
     pub first_port: u16,
     /// Last port of the block.
     pub last_port: u16,
+    /// Further blocks on the same address, in the order they were given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<PortsView>,
 }
 
-impl From<&PortBlock> for NatBlockView {
-    fn from(block: &PortBlock) -> Self {
-        Self {
-            address: block.address,
+/// A range of ports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortsView {
+    /// First port.
+    pub first_port: u16,
+    /// Last port.
+    pub last_port: u16,
+}
+
+impl NatBlockView {
+    /// The blocks of a holding, if it has any.
+    #[must_use]
+    pub fn of(holding: &Holding) -> Option<Self> {
+        let ports = |block: bng_shm::PortBlock| PortsView {
             first_port: block.first_port,
+            // Whole blocks end at port 65,535 at the latest.
             last_port: block.first_port + block.size.saturating_sub(1),
-        }
+        };
+        let mut blocks = holding.published_blocks();
+        let first = blocks.next()?;
+        let PortsView {
+            first_port,
+            last_port,
+        } = ports(first);
+        Some(Self {
+            address: first.address,
+            first_port,
+            last_port,
+            further: blocks.map(ports).collect(),
+        })
     }
 }
 
@@ -289,8 +315,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 }
 
 fn nat(live: &Live) -> Option<NatBlockView> {
-    let (_, block) = live.holding?.block?;
-    Some(NatBlockView::from(&block))
+    NatBlockView::of(&live.holding?)
 }
 
 impl SessionView {

@@ -315,7 +315,7 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
             },
             Some(entry),
         ) => {
-            nat.leads_to(&session, *address_index, flow, entry)?;
+            nat.leads_to(shm, &session, *address_index, flow, entry)?;
             (flow.tcp_flags, Some(entry.inside_port))
         }
         (Target::Nat { .. }, None) => return drop(unknown),

@@ -46,6 +46,7 @@ mod nat_age;
 mod nat_fragment;
 mod nat_port;
 mod nat_table;
+mod nat_usage;
 #[cfg(feature = "bench")]
 mod plain;
 mod policy;
@@ -73,6 +74,7 @@ pub use fib::{Fib4, Fib6};
 pub use first_fragments::FirstFragments;
 pub use flow::Direction;
 pub use nat_age::NatTimers;
+pub use nat_usage::NatLimits;
 pub use ports::{MAX_ACCESS_PORTS, MAX_PORTS, Port, PortRole};
 pub use verdict::{Origin, Punt, Verdict};
 pub use vlans::VlanRange;

@@ -12,8 +12,9 @@ use zerocopy::FromBytes;
 use crate::flow::{Direction, Flow};
 use crate::icmp_error;
 use crate::nat_age::{Lifetimes, NatTimers, Sweep};
-use crate::nat_port::{PortRandom, choose, in_block};
+use crate::nat_port::{PortRandom, choose, owns_port};
 use crate::nat_table::{ForwardTable, Inserted, Key, Mapping, NoRoom};
+use crate::nat_usage::{NatLimits, Usages};
 use crate::verdict::{Step, drop};
 
 /// All NAT state of one worker.
@@ -30,12 +31,19 @@ pub(crate) struct Nat {
     /// Per slot and protocol: [`exhausted_mark`] of the last search that found the whole block taken. Until the next
     /// second the same session does not search again, so an exhausted subscriber costs one search a second.
     exhausted: Vec<u32>,
+    pub(crate) usages: Usages,
 }
 
 const PROTOCOLS: usize = 3;
 
 impl Nat {
-    pub(crate) fn new(mappings: u32, session_slots: u32, timers: &NatTimers, seed: u64) -> Self {
+    pub(crate) fn new(
+        mappings: u32,
+        session_slots: u32,
+        timers: &NatTimers,
+        limits: NatLimits,
+        seed: u64,
+    ) -> Self {
         Self {
             table: ForwardTable::new(mappings, seed),
             timers: Lifetimes::new(timers),
@@ -44,6 +52,7 @@ impl Nat {
             tick: 0,
             second: 0,
             exhausted: vec![0; session_slots as usize * PROTOCOLS],
+            usages: Usages::new(session_slots, limits),
         }
     }
 
@@ -68,7 +77,13 @@ impl Nat {
         let key = Key::new(slot, bits, flow.protocol, flow.port);
         let found = self.table.find(home, key);
         if let Some(mapping) = found
-            && in_block(block, mapping.address_index, mapping.outside_port)
+            && owns_port(
+                shm,
+                slot,
+                block,
+                mapping.address_index,
+                mapping.outside_port,
+            )
             && (flow.is_error
                 || mapping.last_seen == self.tick && flow.tcp_flags & (SYN | FIN | RST) == 0)
         {
@@ -90,7 +105,13 @@ impl Nat {
         (key, home, found): (Key, u32, Option<Mapping>),
     ) -> Step<u16> {
         if let Some(mapping) = found
-            && in_block(block, mapping.address_index, mapping.outside_port)
+            && owns_port(
+                shm,
+                slot,
+                block,
+                mapping.address_index,
+                mapping.outside_port,
+            )
         {
             let fresh = Mapping {
                 last_seen: self.tick,
@@ -105,6 +126,11 @@ impl Nat {
         }
         if flow.is_turned {
             return drop(Counter::NatNoMapping);
+        }
+        if found.is_none()
+            && let Err(limit) = self.usages.admit(key, self.second)
+        {
+            return drop(limit);
         }
         let outside_port = self.free_port(shm, (slot, generation), block, key)?;
         let mapping = Mapping {
@@ -133,6 +159,13 @@ impl Nat {
             Some(entry),
         );
         shm.count(Counter::NatMappingCreated, 1);
+        if found.is_none() {
+            let blocks = shm.reader().further_blocks(slot).count() as u8 + 1;
+            let is_low = self.usages.made(key, self.second, block, blocks);
+            if is_low && !shm.tell(Event::BlockLow { slot, generation }) {
+                self.usages.forget_told(key);
+            }
+        }
         Ok(outside_port)
     }
 
@@ -189,6 +222,7 @@ impl Nat {
     #[inline(always)]
     pub(crate) fn leads_to(
         &self,
+        shm: &Worker,
         session: &SessionLine,
         address_index: u16,
         flow: &Flow,
@@ -196,7 +230,7 @@ impl Nat {
     ) -> Step<()> {
         let in_block = session
             .nat()
-            .is_some_and(|block| in_block(&block, address_index, flow.port));
+            .is_some_and(|block| owns_port(shm, entry.slot, &block, address_index, flow.port));
         if entry.generation != Reverse::generation_bits(session.generation())
             || !in_block
             || self.timers.expired(flow.protocol, &entry, self.tick)

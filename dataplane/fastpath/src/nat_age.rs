@@ -2,6 +2,7 @@
 
 use bng_shm::{Counter, NatProtocol, Reverse, SessionState, SlotIndex, TICK_MS, Worker};
 
+use crate::nat_port::{further, owns_port};
 use crate::nat_table::{Key, Mapping};
 use crate::nat44::Nat;
 
@@ -114,9 +115,14 @@ impl Nat {
             self.sweep.due -= ROUND_MS;
             let at = self.sweep.cursor;
             self.sweep.cursor = at.wrapping_add(1);
-            self.table.sweep(at, |key, mapping| {
-                tick.wrapping_sub(mapping.last_seen) <= FRESH
-                    || keeps(shm, &timers, tick, key, mapping)
+            let Self { table, usages, .. } = self;
+            table.sweep(at, |key, mapping| {
+                let stays = tick.wrapping_sub(mapping.last_seen) <= FRESH
+                    || keeps(shm, &timers, tick, key, mapping);
+                if !stays {
+                    usages.gone(key);
+                }
+                stays
             });
         }
         shm.count(
@@ -144,7 +150,9 @@ impl Nat {
                 SessionState::Negotiating | SessionState::Forwarding
             );
             let generation = Reverse::generation_bits(session.generation);
-            let ports = (block.first_port..=u16::MAX).take(usize::from(block.size));
+            let blocks = std::iter::once(block).chain(further(shm, slot, &block));
+            let ports = blocks
+                .flat_map(|block| (block.first_port..=u16::MAX).take(usize::from(block.size)));
             for port in ports.filter(|_| live) {
                 for protocol in [NatProtocol::Tcp, NatProtocol::Udp, NatProtocol::Icmp] {
                     let Some(entry) = shm.reverse(block.address_index, protocol, port) else {
@@ -179,7 +187,12 @@ impl Nat {
             outside_port,
             last_seen: entry.last_seen,
         };
-        self.table.find(home, key).is_none() && self.table.insert(home, key, mapping).is_ok()
+        let is_in =
+            self.table.find(home, key).is_none() && self.table.insert(home, key, mapping).is_ok();
+        if is_in {
+            self.usages.add(key);
+        }
+        is_in
     }
 }
 
@@ -196,7 +209,13 @@ fn keeps(shm: &Worker, timers: &Lifetimes, tick: u16, key: Key, mapping: Mapping
     ) && session.owner == shm.index()
         && Reverse::generation_bits(session.generation) == key.generation()
         && session.nat.is_some_and(|block| {
-            crate::nat_port::in_block(&block, mapping.address_index, mapping.outside_port)
+            owns_port(
+                shm,
+                key.slot(),
+                &block,
+                mapping.address_index,
+                mapping.outside_port,
+            )
         });
     if !live {
         return false;

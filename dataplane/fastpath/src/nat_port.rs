@@ -1,6 +1,6 @@
 //! Choice of the outside port inside a subscriber's block (RFC 6056, RFC 4787 REQ-4).
 
-use bng_shm::{NatProtocol, PortBlock, Worker};
+use bng_shm::{NatProtocol, PortBlock, SlotIndex, Worker};
 
 use crate::nat_table::Key;
 
@@ -44,16 +44,62 @@ pub(crate) fn in_block(block: &PortBlock, address_index: u16, port: u16) -> bool
             .is_some_and(|offset| offset < block.size)
 }
 
-/// A free port of the block: from a random start, for UDP of the inside port's parity if there is one. Looks at
-/// each port of the block at most once; `None` when all are taken.
-///
-/// A reverse entry of another session, or of another generation, is a leftover: the block is this session's alone.
+/// Whether the port of the public address lies in one of a session's blocks; `block` is the one in its entry.
+#[inline(always)]
+pub(crate) fn owns_port(
+    shm: &Worker,
+    slot: SlotIndex,
+    block: &PortBlock,
+    address_index: u16,
+    port: u16,
+) -> bool {
+    in_block(block, address_index, port)
+        || address_index == block.address_index
+            && further(shm, slot, block).any(|block| in_block(&block, address_index, port))
+}
+
+/// The session's blocks beside the one in its entry.
+#[inline(never)]
+pub(crate) fn further(
+    shm: &Worker,
+    slot: SlotIndex,
+    block: &PortBlock,
+) -> impl Iterator<Item = PortBlock> + use<> {
+    let first = *block;
+    let ports = shm.reader().further_blocks(slot);
+    ports.iter().map(move |first_port| PortBlock {
+        first_port,
+        ..first
+    })
+}
+
+/// A free port of one of the session's blocks, as [`choose_in`]: of the first that has one, beginning anywhere.
 pub(crate) fn choose(
     shm: &Worker,
     random: &mut PortRandom,
     block: &PortBlock,
     key: Key,
 ) -> Option<u16> {
+    let further = shm.reader().further_blocks(key.slot());
+    let count = further.count() as u32 + 1;
+    let start = if count == 1 { 0 } else { random.below(count) };
+    (0..count)
+        .map(|step| (start + step) % count)
+        .filter_map(|at| match at.checked_sub(1) {
+            None => Some(*block),
+            Some(at) => further.iter().nth(at as usize).map(|first_port| PortBlock {
+                first_port,
+                ..*block
+            }),
+        })
+        .find_map(|block| choose_in(shm, random, &block, key))
+}
+
+/// A free port of the block: from a random start, for UDP of the inside port's parity if there is one. Looks at
+/// each port of the block at most once; `None` when all are taken.
+///
+/// A reverse entry of another session, or of another generation, is a leftover: the block is this session's alone.
+fn choose_in(shm: &Worker, random: &mut PortRandom, block: &PortBlock, key: Key) -> Option<u16> {
     let size = usable(block);
     let start = random.below(size);
     let protocol = key.protocol();

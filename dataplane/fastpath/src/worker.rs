@@ -13,6 +13,7 @@ use crate::fib::{Fib4, Fib6};
 use crate::filter::Filters;
 use crate::first_fragments::FirstFragments;
 use crate::nat_age::NatTimers;
+use crate::nat_usage::NatLimits;
 use crate::nat44::Nat;
 use crate::ports::{Port, Ports};
 use crate::rate::RateLimit;
@@ -32,6 +33,8 @@ pub struct Settings {
     pub nat_mappings: u32,
     /// Timers of NAT mappings.
     pub nat_timers: NatTimers,
+    /// Limits on the mappings of one subscriber.
+    pub nat_limits: NatLimits,
     /// ICMP echo requests to the gateway address answered per second.
     pub echo_per_second: u32,
     /// Requests to resolve a neighbour per second.
@@ -100,6 +103,7 @@ impl FastPath {
             settings.nat_mappings,
             slots,
             &settings.nat_timers,
+            settings.nat_limits,
             settings.seed,
         );
         nat.recover(&shm, now_ms);

@@ -142,12 +142,13 @@ fn a_full_block_fails_new_flows_of_that_subscriber_only() {
         );
     }
     let generation = 1;
+    let slot = SLOT;
     assert_eq!(
         world.events(0),
-        [Event::BlockExhausted {
-            slot: SLOT,
-            generation
-        }]
+        [
+            Event::BlockLow { slot, generation },
+            Event::BlockExhausted { slot, generation }
+        ]
     );
     assert!(world.counted(0).contains(&(Counter::NatBlockExhausted, 5)));
     for (port, expect) in &outside {
@@ -196,7 +197,133 @@ fn the_next_session_in_a_slot_has_the_whole_block_at_once() {
         send(&mut world, 0, OPENING, 64),
         Err(Counter::NatBlockExhausted)
     );
-    assert_eq!(world.events(0).len(), 2, "each session is told of once");
+    let events = world.events(0);
+    let exhausted = events
+        .iter()
+        .filter(|event| matches!(event, Event::BlockExhausted { .. }));
+    assert_eq!(exhausted.count(), 2, "each session is told of once");
+}
+
+#[test]
+fn a_further_block_is_used_at_once_both_ways_over_restarts_and_until_the_session_ends() {
+    let mut world = World::with_sessions(Spec::default(), 2);
+    let mut outside = HashMap::new();
+    for port in 0..64 {
+        outside.insert(port, send(&mut world, 0, OPENING, port).unwrap());
+    }
+    assert_eq!(
+        send(&mut world, 0, OPENING, 64),
+        Err(Counter::NatBlockExhausted)
+    );
+    // Not next to the first one: another subscriber has that.
+    let added = world.block(7);
+    let generation = world
+        .publisher
+        .reader()
+        .session(SLOT)
+        .unwrap()
+        .unwrap()
+        .generation;
+    let owner = Some(bng_shm::BlockOwner {
+        slot: SLOT,
+        generation,
+    });
+    world.publisher.set_block_owner(&added, owner).unwrap();
+    let blocks = bng_shm::FurtherBlocks::new([added.first_port]);
+    world.publisher.set_further_blocks(SLOT, blocks).unwrap();
+    // The search that failed is not made again in the same second.
+    world.pass(1_000, 500);
+    world.events(0);
+    for port in 64..128 {
+        let (address, port_outside) = send(&mut world, 0, OPENING, port).unwrap();
+        assert_eq!(address, added.address, "one address (RFC 4787 REQ-2)");
+        assert!((added.first_port..added.first_port + 64).contains(&port_outside));
+        outside.insert(port, (address, port_outside));
+    }
+    let (slot, generation) = (SLOT, 1);
+    assert_eq!(
+        world.events(0),
+        [Event::BlockLow { slot, generation }],
+        "so many blocks run short, too"
+    );
+    assert_eq!(
+        send(&mut world, 0, OPENING, 128),
+        Err(Counter::NatBlockExhausted)
+    );
+    assert!(
+        send(&mut world, 1, OPENING, 1).is_ok(),
+        "nobody else feels it"
+    );
+    let check = |world: &mut World| {
+        for (port, at) in &outside {
+            // Twice: the second packet takes the usual way.
+            for _ in 0..2 {
+                let arrived = answer(world, 0, Proto::Tcp(SYN | ACK), *at).unwrap();
+                assert_eq!(arrived, (SLOT.session_id(), World::framed_ip(0), *port));
+                assert_eq!(send(world, 0, ESTABLISHED, *port), Ok(*at));
+            }
+        }
+    };
+    check(&mut world);
+    world = world.restart();
+    assert_eq!(world.workers[0].nat_mappings(), 129);
+    check(&mut world);
+    world.close(SLOT);
+    for at in outside.values() {
+        assert!(answer(&mut world, 0, ESTABLISHED, *at).is_err());
+    }
+    // The next session in the slot has its own block alone.
+    world.open(0);
+    assert_eq!(world.publisher.reader().further_blocks(SLOT).count(), 0);
+    for port in 0..64 {
+        let (_, port) = send(&mut world, 0, OPENING, port).unwrap();
+        assert!(!(added.first_port..added.first_port + 64).contains(&port));
+    }
+}
+
+#[test]
+fn limits_stop_new_flows_of_that_subscriber_and_let_others_go_on() {
+    let spec = Spec {
+        nat_limits: bng_fastpath::NatLimits {
+            mappings: 20,
+            new_per_second: 8,
+        },
+        ..Spec::default()
+    };
+    let mut world = World::with_sessions(spec, 2);
+    let mut made = Vec::new();
+    for port in 0..10 {
+        made.push(send(&mut world, 0, Proto::Udp, port));
+    }
+    assert_eq!(made.iter().filter(|sent| sent.is_ok()).count(), 8);
+    assert_eq!(made[8..], [Err(Counter::NatLimitRate); 2]);
+    // What is there goes on, and so does everybody else.
+    assert_eq!(send(&mut world, 0, Proto::Udp, 0), made[0]);
+    assert!(send(&mut world, 1, Proto::Udp, 0).is_ok());
+    world.pass(1_000, 100);
+    for port in 10..18 {
+        send(&mut world, 0, Proto::Udp, port).unwrap();
+    }
+    world.pass(1_000, 100);
+    for (port, proto) in [(1, Proto::Ping), (2, OPENING), (3, OPENING), (4, OPENING)] {
+        send(&mut world, 0, proto, port).unwrap();
+    }
+    assert_eq!(
+        send(&mut world, 0, Proto::Udp, 99),
+        Err(Counter::NatLimitMappings)
+    );
+    assert_eq!(send(&mut world, 0, Proto::Udp, 0), made[0]);
+    assert!(world.counted(0).contains(&(Counter::NatLimitRate, 2)));
+    assert!(world.counted(0).contains(&(Counter::NatLimitMappings, 1)));
+    // A restart counts what it finds.
+    world = world.restart();
+    assert_eq!(
+        send(&mut world, 0, Proto::Udp, 99),
+        Err(Counter::NatLimitMappings)
+    );
+    // What ages makes room.
+    world.pass(400_000, 1_000);
+    assert!(send(&mut world, 0, Proto::Udp, 99).is_ok());
 }
 
 #[test]

@@ -215,7 +215,9 @@ counters! {
         NatFragmentNoFirst = "nat_fragment_no_first", "Later IPv4 fragment of a session behind NAT whose first one did not come within two seconds, was dropped, or is one of several to different sessions.";
         NatFragmentRoom = "nat_fragment_room", "Later IPv4 fragment of a session behind NAT without its first one, and no room to wait.";
         NatNone = "nat_none", "Session has neither a port block nor a routed address.";
-        NatBlockExhausted = "nat_block_exhausted", "The subscriber's port block has no free port.";
+        NatBlockExhausted = "nat_block_exhausted", "The subscriber's port blocks have no free port.";
+        NatLimitMappings = "nat_limit_mappings", "The subscriber has as many mappings as `nat.limits` allows.";
+        NatLimitRate = "nat_limit_rate", "The subscriber has made as many mappings in this second as `nat.limits` allows.";
         NatTableFull = "nat_table_full", "The worker's mapping table has no room for this mapping.";
         NatProtocol = "nat_protocol", "IP protocol that NAT does not translate.";
         NatNoMapping = "nat_no_mapping", "Packet from the core to a NAT address and port with no mapping.";

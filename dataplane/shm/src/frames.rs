@@ -129,7 +129,14 @@ pub enum Event {
         /// The next hop's address.
         address: IpAddr,
     },
-    /// A subscriber's port block has no free port (sent at most once per session and second).
+    /// Seven eighths of a subscriber's ports of one protocol are taken (sent once for each number of blocks it has).
+    BlockLow {
+        /// The session.
+        slot: SlotIndex,
+        /// Its generation.
+        generation: u32,
+    },
+    /// A subscriber's port blocks have no free port (sent at most once per session and second).
     BlockExhausted {
         /// The session.
         slot: SlotIndex,
@@ -161,6 +168,7 @@ impl Event {
             Self::BlockExhausted { slot, generation } => {
                 [2, u64::from(slot.0), u64::from(generation)]
             }
+            Self::BlockLow { slot, generation } => [3, u64::from(slot.0), u64::from(generation)],
         }
     }
 
@@ -171,6 +179,10 @@ impl Event {
                 address: address_of([words[1], words[2]]),
             }),
             2 => Some(Self::BlockExhausted {
+                slot: SlotIndex(words[1] as u32),
+                generation: words[2] as u32,
+            }),
+            3 => Some(Self::BlockLow {
                 slot: SlotIndex(words[1] as u32),
                 generation: words[2] as u32,
             }),

@@ -1,12 +1,14 @@
 //! Where everything lies in the mapping, computed from the capacities.
 //!
 //! ```text
-//! header | worker blocks | port blocks | owners | sessions | records | NAT blocks | NAT reverse
-//!        | framed addresses and prefixes | networks | pools | port addresses | policies | filters | routes | next hops
+//! header | worker blocks | port blocks | owners | sessions | records | NAT blocks | further NAT blocks
+//!        | NAT reverse | framed addresses and prefixes | networks | pools | port addresses | policies | filters
+//!        | routes | next hops
 //!        | punt, inject and event rings
 //! ```
 
 use crate::bell::Bell;
+use crate::blocks::FurtherWords;
 use crate::counters::{COUNTERS, list_hash};
 use crate::epoch::{Echo, Epoch};
 use crate::filters::{FilterWords, MAX_FILTERS};
@@ -367,6 +369,7 @@ pub(crate) struct Layout {
     pub(crate) sessions: Place,
     pub(crate) records: Place,
     pub(crate) nat_blocks: Place,
+    pub(crate) further_blocks: Place,
     pub(crate) nat_reverse: Place,
     pub(crate) framed: Place,
     pub(crate) framed6: Place,
@@ -410,6 +413,7 @@ impl Layout {
                 size_of::<AtomicU64>(),
                 c.nat_addresses as usize * BLOCKS_PER_ADDRESS as usize,
             ),
+            further_blocks: place(size_of::<FurtherWords>(), slots),
             nat_reverse: place(
                 size_of::<AtomicU64>(),
                 c.nat_addresses as usize * REVERSE_PER_ADDRESS,
@@ -453,6 +457,7 @@ pub(crate) const LAYOUT_HASH: u64 = {
         size_of::<PortBlock>(),
         size_of::<SessionEntry>(),
         size_of::<RecordSlot>(),
+        size_of::<FurtherWords>(),
         size_of::<PoolWords>(),
         size_of::<Pool6Words>(),
         size_of::<PortAddressWords>(),

@@ -32,6 +32,8 @@ mod model;
 #[cfg(not(loom))]
 mod attach;
 #[cfg(not(loom))]
+mod blocks;
+#[cfg(not(loom))]
 mod counters;
 #[cfg(not(loom))]
 mod filters;
@@ -79,6 +81,7 @@ pub use slot::{SessionState, SlotError, StateWord};
 #[cfg(not(loom))]
 pub use self::{
     attach::{AttachError, Role, monotonic_ms, monotonic_ns, unix_ms},
+    blocks::{FurtherBlocks, MAX_FURTHER_BLOCKS},
     counters::{COUNTERS, Counter, Group, counters_markdown},
     filters::{Filter, FilterAction, FilterId, FilterRule, Filters, MAX_FILTERS, MAX_RULES},
     frames::{Event, FrameMeta, InjectedFrame, PuntClass, PuntedFrame, TooLong},

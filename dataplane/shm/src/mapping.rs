@@ -1,5 +1,6 @@
 //! The one module that touches raw memory: it maps the file and hands out references to atomics.
 
+use crate::blocks::FurtherWords;
 use crate::filters::FilterWords;
 use crate::layout::{EventSlot, FrameSlot, NextHopWords};
 use crate::layout::{Header, Layout, Place, PortBlock, Route6Words, RouteWords, WorkerBlock};
@@ -164,6 +165,7 @@ pub(crate) struct Tables {
     pub(crate) sessions: Section<SessionEntry>,
     pub(crate) records: Section<RecordSlot>,
     pub(crate) nat_blocks: Section<AtomicU64>,
+    pub(crate) further_blocks: Section<FurtherWords>,
     pub(crate) nat_reverse: Section<AtomicU64>,
     pub(crate) framed: Section<AtomicU64>,
     pub(crate) framed6: Section<AtomicU64>,
@@ -198,6 +200,7 @@ impl Tables {
             sessions: Section::new(m, layout.sessions),
             records: Section::new(m, layout.records),
             nat_blocks: Section::new(m, layout.nat_blocks),
+            further_blocks: Section::new(m, layout.further_blocks),
             nat_reverse: Section::new(m, layout.nat_reverse),
             framed: Section::new(m, layout.framed),
             framed6: Section::new(m, layout.framed6),

@@ -1,5 +1,6 @@
 //! What the dataplane may read.
 
+use crate::blocks::{FurtherBlocks, FurtherWords};
 use crate::filters::{Filter, Filters, MAX_FILTERS};
 use crate::frames::address_of;
 use crate::layout::{BLOCKS_PER_ADDRESS, Capacities};
@@ -189,6 +190,14 @@ impl Reader {
     ) -> Option<BlockOwner> {
         let index = block_index(range, address, port)?;
         BlockOwner::from_word(self.tables.nat_blocks.get(index)?.load(Ordering::Acquire))
+    }
+
+    /// The port blocks a live session has beside the one in its entry.
+    #[inline]
+    #[must_use]
+    pub fn further_blocks(&self, slot: SlotIndex) -> FurtherBlocks {
+        let words = self.tables.further_blocks.get(slot.0 as usize);
+        words.map_or_else(FurtherBlocks::default, FurtherWords::read)
     }
 
     /// Starts loading what [`Reader::block_owner`] reads.

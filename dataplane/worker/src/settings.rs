@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use bng_config::{Coalesced, Coalescing, Config, PortRole};
 use bng_dataplane::ports::LivePort;
 use bng_fastpath::coalesce::{self, Protocols};
-use bng_fastpath::{FirstFragments, NatTimers, Settings, VlanRange};
+use bng_fastpath::{FirstFragments, NatLimits, NatTimers, Settings, VlanRange};
 use std::sync::Arc;
 
 /// The port as the stages see it.
@@ -68,6 +68,10 @@ pub(crate) fn settings(
             icmp: seconds(timers.icmp_s),
             tcp_established: seconds(timers.tcp_established_s),
             tcp_transitory: seconds(timers.tcp_transitory_s),
+        },
+        nat_limits: NatLimits {
+            mappings: config.nat.limits.mappings,
+            new_per_second: config.nat.limits.new_per_second,
         },
         echo_per_second: ECHO_PER_SECOND,
         resolve_per_second: RESOLVE_PER_SECOND,

@@ -124,6 +124,8 @@ pub struct Nat {
     pub max_mappings: u32,
     /// How long an idle mapping lives.
     pub timers: NatTimers,
+    /// What one subscriber may use.
+    pub limits: NatLimits,
 }
 
 impl Default for Nat {
@@ -132,6 +134,7 @@ impl Default for Nat {
             pools: Vec::new(),
             max_mappings: 1 << 20,
             timers: NatTimers::default(),
+            limits: NatLimits::default(),
         }
     }
 }
@@ -183,16 +186,30 @@ pub struct NatPool {
     /// Prefixes or single addresses, at least one, at most 65,536 addresses in all NAT pools. They overlap nothing else.
     #[serde(deserialize_with = "prefixes")]
     pub addresses: Vec<Ipv4Net>,
-    /// Ports of one port block, a power of two from 64 to 16,384, default 512. A subscriber has one block.
+    /// Ports of one port block, a power of two from 64 to 16,384, default 512.
     #[serde(default = "default_block_size")]
     pub block_size: u16,
     /// First port of block 0, 1,024 to 49,152, default 1,024. Ports below it are not used.
     #[serde(default = "default_first_port")]
     pub first_port: u16,
+    /// Most blocks of one subscriber, all on its one address, 1 to 8, default 4. It gets one more when it runs short of ports.
+    #[serde(default = "default_blocks_per_subscriber")]
+    pub blocks_per_subscriber: u8,
+    /// How long a released block rests before its next owner, in seconds, 0 to 86,400, default 120.
+    #[serde(default = "default_quarantine")]
+    pub quarantine_s: u32,
 }
 
 fn default_block_size() -> u16 {
     512
+}
+
+fn default_blocks_per_subscriber() -> u8 {
+    4
+}
+
+fn default_quarantine() -> u32 {
+    120
 }
 
 fn default_first_port() -> u16 {
@@ -239,6 +256,16 @@ impl Default for NatTimers {
             tcp_transitory_s: 240,
         }
     }
+}
+
+/// Section `nat.limits`: what one subscriber may use (RFC 6888 REQ-3, REQ-4). 0 is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NatLimits {
+    /// Mappings at once, of all protocols together, 0 to 196,608, default 0.
+    pub mappings: u32,
+    /// New mappings per second, 0 to 65,535, default 0.
+    pub new_per_second: u16,
 }
 
 /// Addresses in a prefix, 1 to 2^32.

@@ -429,6 +429,13 @@ const NAT: &[Key] = &[
             optional("tcp_transitory_s", whole(240, 64_800, "seconds")),
         ]),
     ),
+    optional(
+        "limits",
+        Kind::Section(&[
+            optional("mappings", whole(0, 196_608, "mappings")),
+            optional("new_per_second", whole(0, 65_535, "mappings per second")),
+        ]),
+    ),
 ];
 
 const NAT_POOL: &[Key] = &[
@@ -436,6 +443,8 @@ const NAT_POOL: &[Key] = &[
     required("addresses", list(&Kind::Range, 1, 256)),
     optional("block_size", whole(64, 16_384, "ports")),
     optional("first_port", whole(1024, 49_152, "port number")),
+    optional("blocks_per_subscriber", whole(1, 8, "blocks")),
+    optional("quarantine_s", whole(0, 86_400, "seconds")),
 ];
 
 impl Kind {

@@ -190,3 +190,42 @@ proptest! {
         prop_assert!(spread <= 1, "{per_address:?}");
     }
 }
+
+#[test]
+fn a_further_block_is_on_the_same_address_or_there_is_none() {
+    let addresses = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+    let mut blocks = PortBlocks::new("cgn", 5, addresses, 49_152, 4_096, Duration::from_secs(10));
+    let now = Duration::ZERO;
+    let first = blocks.allocate(now).unwrap();
+    let mut held = vec![first.block];
+    for _ in 1..4 {
+        let more = blocks.allocate_on(first.address_index, now).unwrap();
+        assert_eq!(more.address, first.address);
+        assert!(!held.contains(&more.block));
+        held.push(more.block);
+    }
+    let none = blocks.allocate_on(first.address_index, now).unwrap_err();
+    assert_eq!((none.pool.as_str(), none.resting), ("cgn", 0));
+    assert_eq!(blocks.used(), 4);
+    // One released rests first.
+    blocks.release(now, first.address_index, held[2]).unwrap();
+    assert_eq!(
+        blocks
+            .allocate_on(first.address_index, now)
+            .unwrap_err()
+            .resting,
+        1
+    );
+    let later = Duration::from_secs(10);
+    assert_eq!(
+        blocks
+            .allocate_on(first.address_index, later)
+            .unwrap()
+            .block,
+        held[2]
+    );
+    assert_eq!(blocks.allocate(later).unwrap().address, addresses[1]);
+    for unknown in [0, 4, 7, u32::MAX] {
+        assert!(blocks.allocate_on(unknown, later).is_err());
+    }
+}

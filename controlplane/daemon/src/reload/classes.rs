@@ -91,6 +91,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("nat", Restart),
     ("nat.max_mappings", DataplaneRestart),
     ("nat.timers", DataplaneRestart),
+    ("nat.limits", DataplaneRestart),
     ("api", Restart),
     ("api.token_file", Live),
     ("log.level", Live),

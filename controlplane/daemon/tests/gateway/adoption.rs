@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use bng_shm::{BlockOwner, PortBlock, SessionState, SlotIndex};
+use bng_shm::{BlockOwner, Event, PortBlock, SessionState, SlotIndex};
 
 use crate::client::Client;
 use crate::world::{CONFIG, World};
@@ -198,6 +198,84 @@ fn a_restart_in_the_middle_of_an_end_finishes_it() {
         SessionState::Free
     );
     assert_eq!(world.status().pools.address[0].used, 1);
+}
+
+/// A worker says that a session's ports run short.
+fn run_short(world: &mut World, client: &Client) {
+    let slot = world.slot(client);
+    let generation = world.entry(client).generation;
+    let worker = world.worker(world.entry(client).owner.into());
+    assert!(worker.tell(Event::BlockLow { slot, generation }));
+    worker.pay_bell();
+}
+
+#[test]
+fn a_session_that_runs_short_of_ports_gets_blocks_up_to_its_limit_and_keeps_them_over_a_restart() {
+    let mut world = World::new(&CONFIG.replace(
+        "block_size: 1024",
+        "block_size: 1024, blocks_per_subscriber: 3",
+    ));
+    let mut clients = clients();
+    world.dial(&mut clients);
+    let slot = world.slot(&clients[0]);
+    let used = |world: &World| world.status().pools.nat[0].used;
+    assert_eq!(used(&world), 2);
+    for count in 1..=2 {
+        run_short(&mut world, &clients[0]);
+        world.until("one more block", &mut clients, |world, _| {
+            world.counted("block_added") == count
+        });
+    }
+    run_short(&mut world, &clients[0]);
+    world.until("the limit", &mut clients, |world, _| {
+        world.counted("block_limit") == 1
+    });
+    assert_eq!(used(&world), 4);
+    let entry = world.entry(&clients[0]);
+    let first = entry.nat.unwrap();
+    let further = world.reader().further_blocks(slot);
+    assert_eq!(further.count(), 2);
+    let pools = world.reader();
+    let view = world.session(&clients[0]).unwrap().session.nat.unwrap();
+    assert_eq!(
+        (view.address, view.first_port),
+        (first.address, first.first_port)
+    );
+    assert!(
+        view.further
+            .iter()
+            .map(|ports| ports.first_port)
+            .eq(further.iter())
+    );
+    assert!(
+        view.further
+            .iter()
+            .all(|ports| ports.last_port - ports.first_port == 1_023)
+    );
+    let mine: Vec<u16> = further.iter().chain([first.first_port]).collect();
+    let others = world.entry(&clients[1]).nat.unwrap();
+    assert!(others.address != first.address || !mine.contains(&others.first_port));
+    world.stop_control();
+    world.start_control();
+    world.until("adopted", &mut clients, |world, _| {
+        world.counted("adopted") == 2
+    });
+    assert_eq!(used(&world), 4);
+    assert_eq!(pools.further_blocks(slot), further);
+    // The other one's next block is none of the first one's.
+    run_short(&mut world, &clients[1]);
+    world.until("one more block", &mut clients, |world, _| {
+        world.counted("block_added") == 1
+    });
+    let theirs = world.reader().further_blocks(world.slot(&clients[1]));
+    assert!(theirs.iter().all(|port| !mine.contains(&port)) || others.address != first.address);
+    assert!(world.end(&clients[0]));
+    world.until("the end", &mut clients, |world, clients| {
+        clients[0].over && world.sessions().total == 1 && used(world) == 2
+    });
+    assert_eq!(world.status().pools.nat[0].resting, 3);
+    let ended = world.history().items[0].nat.clone().unwrap();
+    assert_eq!(ended.further, view.further);
 }
 
 #[test]

@@ -22,8 +22,8 @@ use bng_wire::{MacAddr, VlanStack, VlanTag};
 use super::conservation::{self, Snapshot};
 use super::{NaiveFib, TestBuf, TestPool, ethernet, pppoe_session};
 use crate::{
-    FastPath, FirstFragments, NatTimers, Origin, Port, PortRole, Settings, Verdict, WaitingRoom,
-    fragment,
+    FastPath, FirstFragments, NatLimits, NatTimers, Origin, Port, PortRole, Settings, Verdict,
+    WaitingRoom, fragment,
 };
 
 /// How large a world is.
@@ -39,6 +39,8 @@ pub struct Spec {
     pub block_size: u16,
     /// Mappings each worker has room for.
     pub nat_mappings: u32,
+    /// Limits of each subscriber.
+    pub nat_limits: NatLimits,
     /// Echo requests answered per second and worker.
     pub echo_per_second: u32,
     /// PPP control frames punted per second and session.
@@ -55,6 +57,7 @@ impl Default for Spec {
             nat_addresses: 4,
             block_size: 64,
             nat_mappings: 4_096,
+            nat_limits: NatLimits::default(),
             echo_per_second: 10,
             punts_per_second: 0,
             icmp_errors_per_second: 0,
@@ -223,6 +226,7 @@ impl World {
             vlans: Vec::new(),
             nat_mappings: spec.nat_mappings,
             nat_timers: NatTimers::default(),
+            nat_limits: spec.nat_limits,
             echo_per_second: spec.echo_per_second,
             resolve_per_second: 10,
             punts_per_second: spec.punts_per_second,

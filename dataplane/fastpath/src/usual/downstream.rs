@@ -14,7 +14,7 @@ use crate::burst::{AHEAD, Burst};
 use crate::coalesce::Hints;
 use crate::downstream::RoutedOwner;
 use crate::encap::{AccessHeader, Tags};
-use crate::nat_port::in_block;
+use crate::nat_port::owns_port;
 use crate::source_check;
 use crate::usual::{self, CoreFrames, End, Packet, Stayed, UsualSoFar};
 use crate::verdict::Verdict;
@@ -274,7 +274,13 @@ fn passes(stages: &Stages, fact: &mut Fact) -> Option<()> {
             || !entry.inbound_seen
             || entry.closing
             || nat.timers.expired(packet.protocol(), &entry, nat.tick)
-            || !in_block(&session.block(), fact.address_index, port)
+            || !owns_port(
+                &stages.shm,
+                entry.slot,
+                &session.block(),
+                fact.address_index,
+                port,
+            )
         {
             return None;
         }

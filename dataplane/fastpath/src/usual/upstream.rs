@@ -12,7 +12,7 @@ use crate::burst::{AHEAD, Burst};
 use crate::coalesce::Hints;
 use crate::destination;
 use crate::fib::Fib4;
-use crate::nat_port::in_block;
+use crate::nat_port::owns_port;
 use crate::nat_table::Key;
 use crate::route;
 use crate::source_check::has_network;
@@ -233,8 +233,9 @@ fn passes(stages: &Stages, fact: &mut Fact, dst: u32) -> Option<()> {
     let key = fact.key.of_generation(generation);
     let mapping = stages.nat.table.find(fact.home, key)?;
     fact.src = (block.address.to_bits().into(), mapping.outside_port.into());
-    let lives = in_block(&block, mapping.address_index, mapping.outside_port)
-        && mapping.last_seen == stages.nat.tick;
+    let (index, port) = (mapping.address_index, mapping.outside_port);
+    let lives = mapping.last_seen == stages.nat.tick
+        && owns_port(&stages.shm, fact.slot, &block, index, port);
     lives.then_some(())
 }
 

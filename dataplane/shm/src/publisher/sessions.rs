@@ -1,6 +1,7 @@
 //! The session table as its only writer sees it.
 
 use super::{PublishError, Publisher};
+use crate::blocks::FurtherBlocks;
 use crate::reader::NO_OWNER;
 use crate::record::Record;
 use crate::session::{Session, SessionEntry, SlotIndex, StatsCopy};
@@ -24,8 +25,9 @@ impl Publisher {
         session: &Session,
         record: &Record,
     ) -> Result<u32, PublishError> {
-        let entry = self.entry(slot)?;
         self.check_owner(session.owner)?;
+        self.set_further_blocks(slot, FurtherBlocks::default())?;
+        let entry = self.entry(slot)?;
         let generation = next_generation(entry.slot.generation());
         entry.stats.clear();
         self.write_session(slot, generation, session, record)?;
@@ -112,6 +114,22 @@ impl Publisher {
             .slot
             .write(generation, SessionState::Free, 0, &[0; SLOT_WORDS]);
         Ok(stats)
+    }
+
+    /// Gives a session these port blocks beside the one in its entry. All are on that one's address and of its size, each has
+    /// the session as its owner ([`Publisher::set_block_owner`]) and workers use them at once; none is left out that was there before, as long
+    /// as the session lives. A new session has none.
+    ///
+    /// # Errors
+    /// No such slot.
+    pub fn set_further_blocks(
+        &mut self,
+        slot: SlotIndex,
+        blocks: FurtherBlocks,
+    ) -> Result<(), PublishError> {
+        let words = self.tables.further_blocks.get(slot.0 as usize);
+        words.ok_or(PublishError::Slot(slot))?.write(blocks);
+        Ok(())
     }
 
     /// A session's counters now.

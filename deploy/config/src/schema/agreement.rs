@@ -33,7 +33,7 @@ filters:
   - name: kids
     up: [{ action: drop, protocol: tcp, remote: 198.51.100.0/24, remote_ports: 25, local_ports: 1024-65535 }]
     down: [{ action: accept }]
-nat: { pools: [{ name: cgn, addresses: [203.0.113.0/28] }], timers: {} }
+nat: { pools: [{ name: cgn, addresses: [203.0.113.0/28] }], timers: {}, limits: {} }
 api: { listen: "127.0.0.1:8080" }
 log: { level: info }
 "#;

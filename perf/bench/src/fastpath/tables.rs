@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use anyhow::Result;
-use bng_fastpath::{FirstFragments, NatTimers, Port, PortRole, Settings};
+use bng_fastpath::{FirstFragments, NatLimits, NatTimers, Port, PortRole, Settings};
 use bng_shm::{
     Adjacency, BlockOwner, Capacities, Filter, FilterAction, FilterId, FilterRule, NextHopId,
     Policy, PolicyId, PoolRange, Publisher, RangeKind, Rate, Record, Route, Session, SessionState,
@@ -56,6 +56,7 @@ pub(super) fn settings(shape: &Shape, flows: u32, seed: u64) -> Settings {
         vlans: Vec::new(),
         nat_mappings: flows.saturating_mul(2).max(65_536),
         nat_timers: NatTimers::default(),
+        nat_limits: NatLimits::default(),
         echo_per_second: 100,
         resolve_per_second: 100,
         punts_per_second: 100,

@@ -174,21 +174,22 @@ pub(crate) fn find(
     while lengths != 0 {
         let length = 63 - lengths.leading_zeros();
         lengths &= !(1 << length);
-        if let Some(word) = entry(table, Network::code(address, length as u8)) {
-            return Some(owner_of(word.load(Ordering::Acquire)));
+        if let Some((_, word)) = entry(table, Network::code(address, length as u8)) {
+            return Some(owner_of(word));
         }
     }
     None
 }
 
-/// The place of a code's entry.
+/// The place of a code's entry, and what was read there. That is read once: a moment later the place may be another network's.
 #[inline]
-fn entry(table: &[AtomicU64], code: u64) -> Option<&AtomicU64> {
+fn entry(table: &[AtomicU64], code: u64) -> Option<(&AtomicU64, u64)> {
     buckets(code)
         .into_iter()
         .filter_map(|at| table.get(at..at + BUCKET))
         .flatten()
-        .find(|word| word.load(Ordering::Acquire) >> CODE_SHIFT == code)
+        .map(|place| (place, place.load(Ordering::Acquire)))
+        .find(|(_, word)| word >> CODE_SHIFT == code)
 }
 
 /// How many networks there are, as the only writer of the table counts them.
@@ -266,9 +267,11 @@ impl NetworkCounts {
         let code = Network::code(network.address.to_bits(), network.length);
         match (entry(table, code), owner) {
             (None, None) => {}
-            (Some(word), Some(owner)) => word.store(to_word(network, owner), Ordering::Release),
-            (Some(word), None) => {
-                word.store(0, Ordering::Release);
+            (Some((place, _)), Some(owner)) => {
+                place.store(to_word(network, owner), Ordering::Release)
+            }
+            (Some((place, _)), None) => {
+                place.store(0, Ordering::Release);
                 self.add(network, -1);
             }
             (None, Some(owner)) => {
@@ -359,6 +362,47 @@ mod tests {
         assert_eq!((again.all, again.summary()), (1, counts.summary()));
         let left: Vec<_> = all(&table).collect();
         assert_eq!(left, [(good, owner(3))]);
+    }
+
+    #[test]
+    fn a_place_that_changes_hands_is_never_taken_for_the_network_before() {
+        use std::sync::atomic::AtomicBool;
+
+        let table = table();
+        let (one, other) = (in_the_bucket_of_the_first(0), in_the_bucket_of_the_first(1));
+        let summary = {
+            let mut counts = NetworkCounts::of(&table);
+            counts.set(&table, one, Some(owner(1))).unwrap();
+            counts.summary()
+        };
+        let is_over = AtomicBool::new(false);
+        let wrong = std::thread::scope(|scope| {
+            // Control, without the search for a place: one network leaves, and another comes to the same word.
+            scope.spawn(|| {
+                let place = &table[buckets(Network::code(one.address.to_bits(), 24))[0]];
+                while !is_over.load(Ordering::Relaxed) {
+                    for word in [to_word(other, owner(2)), to_word(one, owner(1))] {
+                        place.store(0, Ordering::Release);
+                        place.store(word, Ordering::Release);
+                    }
+                }
+            });
+            let found =
+                (0..2_000_000).filter_map(|_| find(&table, &summary, one.address.to_bits()));
+            let wrong = found.filter(|it| *it != owner(1)).count();
+            is_over.store(true, Ordering::Relaxed);
+            wrong
+        });
+        assert_eq!(wrong, 0);
+    }
+
+    /// Networks of 10.0.0.0/8, all of the same first bucket.
+    fn in_the_bucket_of_the_first(number: usize) -> Network {
+        let bucket = |it: &Network| buckets(Network::code(it.address.to_bits(), it.length))[0];
+        let all = (0..1u32 << 16).filter_map(|n| Network::of(0x0a00_0000 + (n << 8), 24));
+        let wanted = bucket(&Network::of(0x0a00_0000, 24).unwrap());
+        let mut fitting = all.filter(|it| bucket(it) == wanted);
+        fitting.nth(number).unwrap()
     }
 
     proptest! {

@@ -6,11 +6,13 @@ use std::time::Duration;
 use bng_aaa::{
     AddressPool, AddressPools, FramedRoute, LocalUsers, PortBlocks, Prefix, PrefixPool, Profile,
 };
-use bng_config::{BeyondMax, Coalescing, Config, PortRole};
+use bng_config::{BeyondMax, Coalescing, Config, OtherProtocols, PortRole};
 use bng_pppoe::{
     AuthProtocol, Limits, Lockout, PortConfig, PortId, Rate, ServicePolicy, VlanProfile,
 };
-use bng_shm::{Capacities, CapacityError, MAX_POOL_RANGES, Pool6Range, PoolRange, RangeKind};
+use bng_shm::{
+    Capacities, CapacityError, MAX_POOL_RANGES, NatRules, Pool6Range, PoolRange, RangeKind,
+};
 use bng_wire::{MacAddr, VlanStack};
 use ipnet::IpNet;
 use secrecy::ExposeSecret;
@@ -276,6 +278,9 @@ fn ranges(config: &Config) -> Vec<PoolRange> {
             base: 0,
             block_size: pool.block_size,
             first_port: pool.first_port,
+            rules: NatRules {
+                other_protocols: pool.other_protocols == OtherProtocols::OneSubscriber,
+            },
         })
     });
     let subscribers = config.pools.iter().flat_map(|pool| {
@@ -290,6 +295,7 @@ fn ranges(config: &Config) -> Vec<PoolRange> {
             base: 0,
             block_size: 0,
             first_port: 0,
+            rules: NatRules::default(),
         })
     });
     nat.chain(subscribers).collect()

@@ -227,6 +227,7 @@ mod tests {
             base: 0,
             block_size: 64,
             first_port: 1_024,
+            rules: bng_shm::NatRules::default(),
         };
         publisher
             .publish_pools(&[

@@ -17,6 +17,7 @@ use crate::flow::{self, Direction, Flow};
 use crate::icmp_reply::Error;
 use crate::ip::{self, Packet};
 use crate::nat_fragment::{self, Arriving};
+use crate::nat_other;
 use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
@@ -52,6 +53,8 @@ enum Target {
     Nat { address_index: u16, flow: Flow },
     /// The same, of a later fragment.
     LaterFragment { address_index: u16 },
+    /// The same, of a packet whose protocol has no ports.
+    Portless { address_index: u16 },
     /// A routed subscriber's address, or one in a network behind a subscriber.
     Routed {
         owner: RoutedOwner,
@@ -195,6 +198,10 @@ fn parse<B: PacketBuf>(stages: &Stages, buf: &B, place: &mut Arrival, origin: Or
                 place.target = Target::LaterFragment { address_index };
                 return Ok(());
             }
+            if flow == Err(Counter::NatProtocol) {
+                place.target = Target::Portless { address_index };
+                return Ok(());
+            }
             let flow = flow.map_err(Verdict::Drop)?;
             if flow.is_turned && !place.is_hairpin {
                 return drop(Counter::NatIcmpUnsupported);
@@ -256,6 +263,11 @@ fn find(stages: &Stages, place: &mut Arrival, origin: Origin) -> Step<()> {
                 .entry
                 .map_or_else(|| drop(missing), |entry| Ok(entry.slot))?
         }
+        Target::Portless { .. } => {
+            let entry = nat_other::arrived(stages, &place.packet)?;
+            place.entry = Some(entry);
+            entry.slot
+        }
         Target::LaterFragment { .. } => {
             let Some(fragment) = place.fragment else {
                 return drop(Counter::NatNoMapping);
@@ -278,7 +290,9 @@ impl Target {
     /// The reason when there is no session.
     const fn unknown(&self) -> Counter {
         match self {
-            Self::Nat { .. } | Self::LaterFragment { .. } => Counter::NatNoMapping,
+            Self::Nat { .. } | Self::LaterFragment { .. } | Self::Portless { .. } => {
+                Counter::NatNoMapping
+            }
             Self::Routed { .. } => Counter::SessionUnknown,
         }
     }
@@ -318,7 +332,11 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
             nat.leads_to(shm, &session, *address_index, flow, entry)?;
             (flow.tcp_flags, Some(entry.inside_port))
         }
-        (Target::Nat { .. }, None) => return drop(unknown),
+        (Target::Nat { .. } | Target::Portless { .. }, None) => return drop(unknown),
+        (Target::Portless { address_index }, Some(entry)) => {
+            nat_other::leads_to(&entry, &session, *address_index)?;
+            (0, None)
+        }
         (Target::LaterFragment { address_index }, _) => {
             let Some(note) = &place.followed else {
                 return drop(unknown);
@@ -371,7 +389,7 @@ fn deliver<B: PacketBuf>(stages: &mut Stages, buf: &mut B, place: &Arrival) -> S
         );
         changed = changed.and(rewritten);
     }
-    if let Target::LaterFragment { .. } = target {
+    if let Target::LaterFragment { .. } | Target::Portless { .. } = target {
         let inside = session.framed_ip();
         changed = changed.and(nat44::set_address(ip, Direction::Downstream, inside));
     }
@@ -416,7 +434,7 @@ fn refuse<B: PacketBuf>(
         return Verdict::Drop(reason);
     }
     let instead = match place.target {
-        Target::Nat { .. } | Target::LaterFragment { .. } => packet.dst,
+        Target::Nat { .. } | Target::LaterFragment { .. } | Target::Portless { .. } => packet.dst,
         Target::Routed { .. } => session.gateway_ip(),
     };
     icmp_reply::to_core(stages, buf, packet, instead, error, reason)

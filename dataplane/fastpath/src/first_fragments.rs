@@ -1,25 +1,20 @@
 //! Notes about first fragments, by which later ones of the same packet are matched (RFC 4787 REQ-14). Nothing is reassembled.
 //!
 //! One table for all workers, since a port may spread the fragments of a packet over queues. Its size is fixed; a note ends
-//! after [`LIFETIME_MS`] or when its bucket needs room, the oldest first. A bucket has a version, odd while somebody writes: a
-//! reader that sees it change reads again, a writer that finds it taken gives up after a few tries, so nobody waits for
-//! anybody. Notes are made and read for fragments alone.
+//! after [`LIFETIME_MS`] or when its bucket needs room, the oldest first. Notes are made and read for fragments alone.
 
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use bng_shm::SlotIndex;
 use bng_wire::ipv4::protocol;
 
+use crate::buckets::{Bucket, WORDS, hash, put, secret, words};
 use crate::filter::Ports;
 use crate::ip::Packet;
 
 /// How long a later fragment may follow its first one, or wait for it, milliseconds.
 pub(crate) const LIFETIME_MS: u64 = 2_000;
-const LANES: usize = 4;
 const BUCKETS: usize = 4_096;
-const WORDS: usize = 4;
-/// Tries to read or write a bucket that somebody writes; a write takes some ten nanoseconds.
-const TRIES: usize = 64;
 
 /// A packet that comes in fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,55 +129,6 @@ impl Note {
     }
 }
 
-type Lane = [AtomicU64; WORDS];
-
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Bucket {
-    version: AtomicU64,
-    lanes: [Lane; LANES],
-}
-
-impl Bucket {
-    fn read(&self) -> Option<[[u64; WORDS]; LANES]> {
-        for _ in 0..TRIES {
-            let version = self.version.load(Ordering::Acquire);
-            if version & 1 == 0 {
-                let words = |lane: &Lane| lane.each_ref().map(|word| word.load(Ordering::Relaxed));
-                let lanes = self.lanes.each_ref().map(words);
-                fence(Ordering::Acquire);
-                if self.version.load(Ordering::Relaxed) == version {
-                    return Some(lanes);
-                }
-            }
-            std::hint::spin_loop();
-        }
-        None
-    }
-
-    /// Writes what `write` makes of the lanes; false if somebody else wrote all the time.
-    fn write(&self, write: impl FnOnce(&[Lane; LANES])) -> bool {
-        for _ in 0..TRIES {
-            let version = self.version.load(Ordering::Relaxed);
-            let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
-            let odd = version.wrapping_add(1);
-            if version & 1 == 0
-                && (self.version)
-                    .compare_exchange(version, odd, acquire, relaxed)
-                    .is_ok()
-            {
-                fence(Ordering::Release);
-                write(&self.lanes);
-                let even = version.wrapping_add(2);
-                self.version.store(even, Ordering::Release);
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        false
-    }
-}
-
 /// The table, one for all workers of a dataplane.
 #[derive(Debug)]
 pub struct FirstFragments {
@@ -199,21 +145,14 @@ impl FirstFragments {
     pub fn new(seed: u64) -> Self {
         Self {
             buckets: (0..BUCKETS).map(|_| Bucket::default()).collect(),
-            secret: [seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15 | 1],
+            secret: secret(seed),
             noted: AtomicU64::new(0),
             last_id: AtomicU16::new(seed as u16),
         }
     }
 
     fn bucket(&self, key: Key) -> Option<&Bucket> {
-        let fold = |a: u64, b: u64| {
-            let wide = u128::from(a) * u128::from(b);
-            wide as u64 ^ (wide >> 64) as u64
-        };
-        let [mask, factor] = self.secret;
-        let [first, second] = key.0;
-        let mixed = fold(fold(first ^ mask, factor) ^ second, factor);
-        self.buckets.get(mixed as usize % BUCKETS)
+        self.buckets.get(hash(self.secret, key.0) % BUCKETS)
     }
 
     /// The note about a packet's first fragment.
@@ -231,7 +170,6 @@ impl FirstFragments {
             return;
         };
         bucket.write(|lanes| {
-            let words = |lane: &Lane| lane.each_ref().map(|word| word.load(Ordering::Relaxed));
             let (mut place, mut oldest, mut note) = (None, 0, note);
             for lane in lanes {
                 let now = words(lane);
@@ -254,8 +192,8 @@ impl FirstFragments {
             }
             let [third, fourth] = note.pack();
             let new = [key.0[0], key.0[1], third, fourth];
-            for (word, new) in place.into_iter().flatten().zip(new) {
-                word.store(new, Ordering::Relaxed);
+            if let Some(place) = place {
+                put(place, new);
             }
         });
         self.noted.fetch_add(1, Ordering::Release);
@@ -276,6 +214,7 @@ impl FirstFragments {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buckets::LANES;
     use proptest::prelude::*;
 
     fn key(n: u32) -> Key {

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buckets;
 mod buffer;
 mod burst;
 mod classify;
@@ -44,6 +45,7 @@ mod mss;
 mod nat44;
 mod nat_age;
 mod nat_fragment;
+mod nat_other;
 mod nat_port;
 mod nat_table;
 mod nat_usage;
@@ -74,6 +76,7 @@ pub use fib::{Fib4, Fib6};
 pub use first_fragments::FirstFragments;
 pub use flow::Direction;
 pub use nat_age::NatTimers;
+pub use nat_other::OtherProtocols;
 pub use nat_usage::NatLimits;
 pub use ports::{MAX_ACCESS_PORTS, MAX_PORTS, Port, PortRole};
 pub use verdict::{Origin, Punt, Verdict};

@@ -22,7 +22,8 @@ use crate::verdict::{Origin, Step, Verdict, drop};
 use crate::worker::Stages;
 use crate::{
     classify, decap, destination, encap, filter, fragment, gateway, hairpin, icmp_reply, mss,
-    nat_fragment, nat44, policy, punt_limit, route, session, source_check, ttl, usual, v6,
+    nat_fragment, nat_other, nat44, policy, punt_limit, route, session, source_check, ttl, usual,
+    v6,
 };
 
 /// The facts of one frame.
@@ -294,9 +295,9 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
     Ok(egress.port)
 }
 
-/// The address and port the packet leaves with, if it is to be translated. A later fragment has no port.
+/// The address and port the packet leaves with, if it is to be translated. A later fragment has no port, nor
+/// has a protocol without ports.
 pub(crate) fn outside(stages: &mut Stages, frame: &Frame) -> Step<Option<(u32, u16)>> {
-    let Stages { shm, nat, .. } = stages;
     let Frame {
         slot,
         generation,
@@ -309,12 +310,17 @@ pub(crate) fn outside(stages: &mut Stages, frame: &Frame) -> Step<Option<(u32, u
     if frame.packet.is_later_fragment() && frame.fragment.is_some() {
         return Ok(Some((block.address.to_bits(), 0)));
     }
+    if frame.flow_defect == Some(Counter::NatProtocol) {
+        nat_other::sent(stages, (*slot, *generation), block, &frame.packet)?;
+        return Ok(Some((block.address.to_bits(), 0)));
+    }
     if let Some(defect) = frame.flow_defect {
         return drop(defect);
     }
     if flow.is_turned && !frame.is_hairpin {
         return drop(Counter::NatIcmpUnsupported);
     }
+    let Stages { shm, nat, .. } = stages;
     let port = nat.outside_port(shm, (*slot, *generation), block, flow, frame.home)?;
     Ok(Some((block.address.to_bits(), port)))
 }
@@ -331,7 +337,7 @@ pub(crate) fn rewrite<B: PacketBuf>(
         return drop(Counter::Ipv4Truncated);
     };
     let mut changed = match outside {
-        Some((address, _)) if frame.packet.is_later_fragment() => {
+        Some((address, _)) if frame.flow_defect.is_some() => {
             nat44::set_address(ip, Direction::Upstream, address)
         }
         Some((address, port)) => {

@@ -13,6 +13,7 @@ use crate::fib::{Fib4, Fib6};
 use crate::filter::Filters;
 use crate::first_fragments::FirstFragments;
 use crate::nat_age::NatTimers;
+use crate::nat_other::OtherProtocols;
 use crate::nat_usage::NatLimits;
 use crate::nat44::Nat;
 use crate::ports::{Port, Ports};
@@ -45,6 +46,8 @@ pub struct Settings {
     pub icmp_errors_per_second: u32,
     /// Notes about first fragments: one table for all workers.
     pub fragments: Arc<FirstFragments>,
+    /// Who gets which protocols without ports: one table for all workers.
+    pub other_protocols: Arc<OtherProtocols>,
     /// Secret of the mapping table's hash and of the port choice; random, new at every start.
     pub seed: u64,
 }
@@ -69,6 +72,7 @@ pub(crate) struct Stages {
     pub(crate) resolver: Resolver,
     pub(crate) filters: Filters,
     pub(crate) firsts: Arc<FirstFragments>,
+    pub(crate) others: Arc<OtherProtocols>,
     pub(crate) punt_meter: Meter,
     /// Of errors to the core, and to subscribers.
     pub(crate) icmp_limits: [RateLimit; 2],
@@ -121,6 +125,7 @@ impl FastPath {
             resolver: Resolver::new(settings.resolve_per_second, now_ms),
             filters,
             firsts: Arc::clone(&settings.fragments),
+            others: Arc::clone(&settings.other_protocols),
             punt_meter: punt_limit::meter(settings.punts_per_second),
             icmp_limits: [(); 2].map(|()| RateLimit::new(settings.icmp_errors_per_second, now_ms)),
             now_ms,

@@ -219,7 +219,8 @@ counters! {
         NatLimitMappings = "nat_limit_mappings", "The subscriber has as many mappings as `nat.limits` allows.";
         NatLimitRate = "nat_limit_rate", "The subscriber has made as many mappings in this second as `nat.limits` allows.";
         NatTableFull = "nat_table_full", "The worker's mapping table has no room for this mapping.";
-        NatProtocol = "nat_protocol", "IP protocol that NAT does not translate.";
+        NatProtocol = "nat_protocol", "IP protocol without ports, which the NAT pool does not let pass.";
+        NatProtocolTaken = "nat_protocol_taken", "Packet of a protocol without ports to a remote with which another subscriber behind the same NAT address exchanges it.";
         NatNoMapping = "nat_no_mapping", "Packet from the core to a NAT address and port with no mapping.";
         NatIcmpUnsupported = "nat_icmp_unsupported", "ICMP type that NAT does not translate.";
         NatIcmpEmbedded = "nat_icmp_embedded", "ICMP error whose embedded packet is truncated, corrupt or unknown.";

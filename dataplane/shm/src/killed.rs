@@ -100,6 +100,7 @@ fn pools(mark: u32) -> [PoolRange; 2] {
         base: 0,
         block_size: 512,
         first_port: mark as u16,
+        rules: crate::pools::NatRules::default(),
     };
     [
         range(RangeKind::Nat, 100 * mark),

@@ -94,7 +94,8 @@ pub use self::{
     networks::{MAX_NETWORKS, NETWORK_LENGTH_MIN, Network, NetworkOwner, NetworkSummary},
     policy::{MAX_RATE_KBPS, Meter, POLICIES, Policy, PolicyId, PolicyLine, PolicyPart, Rate},
     pools::{
-        MAX_POOL_RANGES, MAX_POOL6_RANGES, Pool6Range, PoolRange, Pools, PortAddresses, RangeKind,
+        MAX_POOL_RANGES, MAX_POOL6_RANGES, NatRules, Pool6Range, PoolRange, Pools, PortAddresses,
+        RangeKind,
     },
     private::PrivateTable,
     publisher::{PublishError, Publisher, Waker},

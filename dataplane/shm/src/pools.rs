@@ -37,6 +37,15 @@ pub struct PoolRange {
     pub block_size: u16,
     /// Lowest port handed out, NAT ranges only.
     pub first_port: u16,
+    /// What the pool does besides, NAT ranges only.
+    pub rules: NatRules,
+}
+
+/// What a NAT pool does besides translating TCP, UDP and ICMP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct NatRules {
+    /// Protocols without ports pass: one subscriber for each outside address and remote.
+    pub other_protocols: bool,
 }
 
 /// Words of a range in the mapping.
@@ -52,13 +61,13 @@ impl PoolRange {
             u64::from(self.base) << 32
                 | u64::from(self.block_size) << 16
                 | u64::from(self.first_port),
-            self.kind as u64,
+            self.kind as u64 | (self.rules.other_protocols as u64) << 8,
         ]
     }
 
     pub(crate) fn from_words(words: [u64; 3]) -> Option<Self> {
         let range = Self {
-            kind: match words[2] {
+            kind: match words[2] & 0xff {
                 1 => RangeKind::Nat,
                 2 => RangeKind::Subscriber,
                 3 => RangeKind::Routed,
@@ -69,6 +78,9 @@ impl PoolRange {
             base: (words[1] >> 32) as u32,
             block_size: (words[1] >> 16) as u16,
             first_port: words[1] as u16,
+            rules: NatRules {
+                other_protocols: words[2] >> 8 & 1 == 1,
+            },
         };
         (range.first <= range.last).then_some(range)
     }
@@ -292,6 +304,7 @@ mod tests {
             base: 7,
             block_size: 512,
             first_port: 1024,
+            rules: NatRules::default(),
         }
     }
 
@@ -367,10 +380,11 @@ mod tests {
         }
 
         #[test]
-        fn a_range_survives_the_table(first: u32, len in 0u32..1000, base: u32, block_size: u16, first_port: u16) {
+        fn a_range_survives_the_table(first: u32, len in 0u32..1000, base: u32, block_size: u16, first_port: u16, other_protocols: bool) {
             let range = PoolRange {
                 kind: RangeKind::Nat, first: first.into(),
                 last: first.saturating_add(len).into(), base, block_size, first_port,
+                rules: NatRules { other_protocols },
             };
             prop_assert_eq!(PoolRange::from_words(range.to_words()), Some(range));
         }

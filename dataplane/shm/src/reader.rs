@@ -435,6 +435,7 @@ mod tests {
             base: u32::MAX,
             block_size: 64,
             first_port: 0,
+            rules: crate::pools::NatRules::default(),
         };
         let beyond = block_index(&range, Ipv4Addr::BROADCAST, 65_535).unwrap();
         let (dataplane, _publisher) = Dataplane::in_process(Capacities::SMALL).unwrap();

@@ -1,6 +1,6 @@
 //! Start, housekeeping and stop of the process.
 
-use crate::settings::{coalescing, coalescing_in_words, fragments, settings, stage_port};
+use crate::settings::{coalescing, coalescing_in_words, settings, shared_tables, stage_port};
 use anyhow::{Context, Result, anyhow, bail};
 use bng_config::{Config, OuterTpid, PortRole};
 use bng_dataplane::capacities::capacities;
@@ -275,7 +275,7 @@ fn start_threads(
         .collect();
     let offloads: Vec<_> = ports.iter().map(|port| port.offloads).collect();
     let most_frames: Vec<_> = ports.iter().map(|port| port.most_frames).collect();
-    let fragments = fragments()?;
+    let tables = shared_tables()?;
     let mut loops = Vec::new();
     let mut from_workers = Vec::new();
     for (index, ((handover, taken_over), from_host)) in
@@ -308,7 +308,7 @@ fn start_threads(
         }
         loops.push(WorkerSetup {
             shm: worker,
-            settings: settings(config, &stage_ports, &fragments)?,
+            settings: settings(config, &stage_ports, &tables)?,
             coalescing: coalescing(config),
             fib: routes.lookup(),
             core: usize::from(config.dataplane.workers[index]),
@@ -319,7 +319,7 @@ fn start_threads(
                 tx,
                 handover,
                 fragments: pool.clone(),
-                waiting: WaitingRoom::new(&stage_ports, Arc::clone(&fragments)),
+                waiting: WaitingRoom::new(&stage_ports, Arc::clone(&tables.0)),
                 host,
                 host_bell: Arc::clone(&host_bell),
                 twins: twins_take.clone(),

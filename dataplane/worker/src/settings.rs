@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use bng_config::{Coalesced, Coalescing, Config, PortRole};
 use bng_dataplane::ports::LivePort;
 use bng_fastpath::coalesce::{self, Protocols};
-use bng_fastpath::{FirstFragments, NatLimits, NatTimers, Settings, VlanRange};
+use bng_fastpath::{FirstFragments, NatLimits, NatTimers, OtherProtocols, Settings, VlanRange};
 use std::sync::Arc;
 
 /// The port as the stages see it.
@@ -44,16 +44,18 @@ fn random() -> Result<u64> {
     Ok(u64::from_ne_bytes(seed))
 }
 
-/// The table of first fragments, one for all workers.
-pub(crate) fn fragments() -> Result<Arc<FirstFragments>> {
-    Ok(Arc::new(FirstFragments::new(random()?)))
+/// The tables that all workers share.
+pub(crate) fn shared_tables() -> Result<(Arc<FirstFragments>, Arc<OtherProtocols>)> {
+    let fragments = FirstFragments::new(random()?);
+    let others = OtherProtocols::new(random()?);
+    Ok((Arc::new(fragments), Arc::new(others)))
 }
 
 /// What the stages are started with.
 pub(crate) fn settings(
     config: &Config,
     ports: &[bng_fastpath::Port],
-    fragments: &Arc<FirstFragments>,
+    (fragments, other_protocols): &(Arc<FirstFragments>, Arc<OtherProtocols>),
 ) -> Result<Settings> {
     let timers = &config.nat.timers;
     let seconds = |s: u32| u16::try_from(s).unwrap_or(u16::MAX);
@@ -78,6 +80,7 @@ pub(crate) fn settings(
         punts_per_second: config.pppoe.punts_per_second_per_session,
         icmp_errors_per_second: config.dataplane.icmp_errors_per_second,
         fragments: Arc::clone(fragments),
+        other_protocols: Arc::clone(other_protocols),
         seed,
     })
 }

@@ -90,6 +90,7 @@ fn an_injected_frame_leaves_before_the_data_it_allows() {
         base: 0,
         block_size: 0,
         first_port: 0,
+        rules: bng_shm::NatRules::default(),
     };
     let nat = PoolRange {
         kind: RangeKind::Nat,
@@ -98,6 +99,7 @@ fn an_injected_frame_leaves_before_the_data_it_allows() {
         base: 0,
         block_size: 512,
         first_port: 1_024,
+        rules: bng_shm::NatRules::default(),
     };
     g.control.publish_pools(&[range, nat]).unwrap();
     let mut packets = 0;

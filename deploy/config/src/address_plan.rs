@@ -198,6 +198,20 @@ pub struct NatPool {
     /// How long a released block rests before its next owner, in seconds, 0 to 86,400, default 120.
     #[serde(default = "default_quarantine")]
     pub quarantine_s: u32,
+    /// What becomes of protocols without ports (GRE, ESP and others), default `drop`.
+    #[serde(default)]
+    pub other_protocols: OtherProtocols,
+}
+
+/// What becomes of protocols without ports behind NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OtherProtocols {
+    /// They are dropped.
+    #[default]
+    Drop,
+    /// One subscriber behind an outside address exchanges a protocol with a remote.
+    OneSubscriber,
 }
 
 fn default_block_size() -> u16 {

@@ -24,7 +24,7 @@ mod vlans;
 use std::path::Path;
 
 pub use access::{Auth, AuthProtocol, Backend, BeyondMax, Echo, Lcp, Lockout, Pppoe, User};
-pub use address_plan::{AddressPool, Nat, NatPool, NatTimers, PoolIpv6};
+pub use address_plan::{AddressPool, Nat, NatPool, NatTimers, OtherProtocols, PoolIpv6};
 pub use changes::{Change, Difference};
 pub use error::{ConfigError, Position, Problem};
 pub use policies::{

@@ -50,7 +50,7 @@ pub const HELD_RUNS: u32 = 64;
 
 impl Dataplane {
     /// Packet buffers that can be away at once: in every descriptor of a queue for each worker, in full rings, in the
-    /// caches of all threads (workers, host path, main), in bursts, and in runs held over polls. With as many nothing starves
+    /// caches of all threads (workers, host path, main), in bursts, waiting fragments, and runs held over polls. With as many nothing starves
     /// anything else.
     #[must_use]
     pub fn mbufs_needed(&self) -> u64 {
@@ -69,8 +69,8 @@ impl Dataplane {
         let core = self.ports.iter().filter(|port| port.role == PortRole::Core);
         let rings = workers * workers.saturating_sub(1) + workers + count(core.count());
         let caches = (workers + 2) * u64::from(MBUF_CACHE) * 3 / 2;
-        // What is gathered for each port, and the burst in hand.
-        let bursts = workers * (ports + 1) * 64;
+        // What is gathered for each port, the burst in hand, and fragments that wait for their first one.
+        let bursts = workers * (ports + 2) * 64;
         // A run that ends with its burst holds frames of that burst.
         let held = match self.coalescing.hold_us {
             0 => 0,

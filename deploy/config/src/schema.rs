@@ -445,6 +445,7 @@ const NAT_POOL: &[Key] = &[
     optional("first_port", whole(1024, 49_152, "port number")),
     optional("blocks_per_subscriber", whole(1, 8, "blocks")),
     optional("quarantine_s", whole(0, 86_400, "seconds")),
+    optional("other_protocols", Kind::Word(&["drop", "one_subscriber"])),
 ];
 
 impl Kind {

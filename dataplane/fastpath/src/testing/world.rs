@@ -11,9 +11,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use bng_shm::{
-    Adjacency, BlockOwner, Capacities, Counter, Dataplane, Delegated, Event, Network, NetworkOwner,
-    NextHopId, Policy, PolicyId, Pool6Range, PoolRange, PortAddresses, PortBlock, Publisher,
-    RangeKind, Record, Route, Route6, Session, SessionState, SlotIndex, Take, Vlans,
+    Adjacency, BlockOwner, Capacities, Counter, Dataplane, Delegated, Event, NatRules, Network,
+    NetworkOwner, NextHopId, Policy, PolicyId, Pool6Range, PoolRange, PortAddresses, PortBlock,
+    Publisher, RangeKind, Record, Route, Route6, Session, SessionState, SlotIndex, Take, Vlans,
 };
 use bng_wire::ethernet::ethertype;
 use bng_wire::pppoe::protocol;
@@ -22,8 +22,8 @@ use bng_wire::{MacAddr, VlanStack, VlanTag};
 use super::conservation::{self, Snapshot};
 use super::{NaiveFib, TestBuf, TestPool, ethernet, pppoe_session};
 use crate::{
-    FastPath, FirstFragments, NatLimits, NatTimers, Origin, Port, PortRole, Settings, Verdict,
-    WaitingRoom, fragment,
+    FastPath, FirstFragments, NatLimits, NatTimers, Origin, OtherProtocols, Port, PortRole,
+    Settings, Verdict, WaitingRoom, fragment,
 };
 
 /// How large a world is.
@@ -37,6 +37,8 @@ pub struct Spec {
     pub nat_addresses: u32,
     /// Ports per block, at least 64.
     pub block_size: u16,
+    /// What the NAT pool does besides.
+    pub nat_rules: NatRules,
     /// Mappings each worker has room for.
     pub nat_mappings: u32,
     /// Limits of each subscriber.
@@ -56,6 +58,7 @@ impl Default for Spec {
             access_ports: 2,
             nat_addresses: 4,
             block_size: 64,
+            nat_rules: NatRules::default(),
             nat_mappings: 4_096,
             nat_limits: NatLimits::default(),
             echo_per_second: 10,
@@ -119,6 +122,7 @@ impl World {
             first,
             last: last.into(),
             base: 0,
+            rules: spec.nat_rules,
             block_size: if kind == RangeKind::Nat {
                 spec.block_size
             } else {
@@ -232,6 +236,7 @@ impl World {
             punts_per_second: spec.punts_per_second,
             icmp_errors_per_second: spec.icmp_errors_per_second,
             fragments: Arc::new(FirstFragments::new(0x5eed)),
+            other_protocols: Arc::new(OtherProtocols::new(0x5eed)),
             seed: 0x5eed,
         };
         let now_ms = 1_000_000;

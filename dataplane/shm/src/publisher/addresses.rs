@@ -305,6 +305,7 @@ mod tests {
             base: 0,
             block_size: 512,
             first_port: 1024,
+            rules: crate::pools::NatRules::default(),
         }
     }
 

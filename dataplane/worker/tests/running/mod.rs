@@ -219,6 +219,7 @@ impl Gateway {
             base: 0,
             block_size: BLOCK,
             first_port: 1_024,
+            rules: bng_shm::NatRules::default(),
         };
         let ranges = [
             range(

@@ -80,6 +80,10 @@ fn nat_pools_that_do_not_fit() {
         "nat: { pools: [{ name: cgn, addresses: [203.0.0.0/15] }] }\n",
         "bng.yaml:14:29: nat.pools[0].addresses: has 131072 addresses; 65536 are supported, use a smaller range",
     );
+    appended(
+        "nat: { pools: [{ name: cgn, addresses: [203.0.113.0/28], other_protocols: pass }] }\n",
+        "bng.yaml:14:75: nat.pools[0].other_protocols: `pass` is not valid; write drop or one_subscriber",
+    );
 }
 
 #[test]

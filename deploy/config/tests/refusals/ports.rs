@@ -75,7 +75,7 @@ fn cores_and_buffers_that_do_not_suffice() {
     changed(
         "[1, 2]",
         "[1, 2]\n  mbufs: 4096",
-        "bng.yaml:3:10: dataplane.mbufs: 4096 buffers are fewer than the 15232 that 2 worker(s) need (descriptors of all ports for each, rings between threads, caches, held runs); raise it or lower rx_descriptors and tx_descriptors",
+        "bng.yaml:3:10: dataplane.mbufs: 4096 buffers are fewer than the 15360 that 2 worker(s) need (descriptors of all ports for each, rings between threads, caches, held runs); raise it or lower rx_descriptors and tx_descriptors",
     );
     changed(
         "[1, 2]",

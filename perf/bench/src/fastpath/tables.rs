@@ -4,7 +4,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use anyhow::Result;
-use bng_fastpath::{FirstFragments, NatLimits, NatTimers, Port, PortRole, Settings};
+use bng_fastpath::{
+    FirstFragments, NatLimits, NatTimers, OtherProtocols, Port, PortRole, Settings,
+};
 use bng_shm::{
     Adjacency, BlockOwner, Capacities, Filter, FilterAction, FilterId, FilterRule, NextHopId,
     Policy, PolicyId, PoolRange, Publisher, RangeKind, Rate, Record, Route, Session, SessionState,
@@ -62,6 +64,7 @@ pub(super) fn settings(shape: &Shape, flows: u32, seed: u64) -> Settings {
         punts_per_second: 100,
         icmp_errors_per_second: 100,
         fragments: Arc::new(FirstFragments::new(seed)),
+        other_protocols: Arc::new(OtherProtocols::new(seed)),
         seed,
     }
 }
@@ -156,6 +159,7 @@ pub(super) fn publish(
             base: 0,
             block_size: shape.block,
             first_port: FIRST_PORT,
+            rules: bng_shm::NatRules::default(),
         },
         // The owner of each address is known, so that the plain-IP path finds sessions by it.
         PoolRange {
@@ -165,6 +169,7 @@ pub(super) fn publish(
             base: 0,
             block_size: 0,
             first_port: 0,
+            rules: bng_shm::NatRules::default(),
         },
     ])?;
     publisher.publish_filters(&[filter()])?;

@@ -56,6 +56,7 @@ fn ranges(config: &Config) -> Vec<PoolRange> {
             base: 0,
             block_size: pool.block_size,
             first_port: pool.first_port,
+            rules: bng_shm::NatRules::default(),
         })
     });
     let subscribers = config.pools.iter().flat_map(|pool| {
@@ -70,6 +71,7 @@ fn ranges(config: &Config) -> Vec<PoolRange> {
             base: 0,
             block_size: 0,
             first_port: 0,
+            rules: bng_shm::NatRules::default(),
         })
     });
     nat.chain(subscribers).collect()

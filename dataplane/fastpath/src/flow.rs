@@ -26,7 +26,7 @@ pub(crate) struct Flow {
     pub(crate) tcp_flags: u8,
     /// An ICMP error: `protocol` and `port` are those of the packet it quotes.
     pub(crate) is_error: bool,
-    /// An ICMP echo message on the way the other kind takes: a reply upstream, a request downstream. It passes between
+    /// An ICMP query message on the way the other kind takes: an answer upstream, a request downstream. It passes between
     /// subscribers alone, and makes no mapping.
     pub(crate) is_turned: bool,
 }
@@ -86,16 +86,33 @@ pub(crate) fn parse(bytes: &[u8], packet: &Packet, direction: Direction) -> Resu
 fn other(payload: &[u8], packet: &Packet, upstream: bool) -> Result<Flow, Counter> {
     match l4::parse(packet.protocol, payload, packet.is_fragment()).map_err(reason)? {
         // Requests go out and replies come back (RFC 5508 section 3.1).
-        L4::IcmpEcho { request, id } => Ok(Flow {
-            protocol: NatProtocol::Icmp,
-            port: id,
-            tcp_flags: 0,
-            is_error: false,
-            is_turned: request != upstream,
-        }),
+        L4::IcmpEcho { request, id } => Ok(query(request != upstream, id)),
+        L4::IcmpOther {
+            icmp_type: kind @ (TIMESTAMP | TIMESTAMP_REPLY),
+        } => {
+            let id = payload.get(4..6).and_then(|id| id.first_chunk());
+            let id = id.ok_or(Counter::L4Truncated)?;
+            let is_turned = (kind == TIMESTAMP) != upstream;
+            Ok(query(is_turned, u16::from_be_bytes(*id)))
+        }
         L4::IcmpError => quoted(payload, packet, upstream),
         L4::IcmpOther { .. } => Err(Counter::NatIcmpUnsupported),
         L4::Udp { .. } | L4::Tcp { .. } | L4::Other => Err(Counter::NatProtocol),
+    }
+}
+
+/// Types of the other query that has an identifier at the same place as an echo (RFC 792).
+const TIMESTAMP: u8 = 13;
+const TIMESTAMP_REPLY: u8 = 14;
+
+/// The flow of an ICMP query or its answer.
+const fn query(is_turned: bool, id: u16) -> Flow {
+    Flow {
+        protocol: NatProtocol::Icmp,
+        port: id,
+        tcp_flags: 0,
+        is_error: false,
+        is_turned,
     }
 }
 
@@ -131,10 +148,10 @@ fn quoted(message: &[u8], packet: &Packet, upstream: bool) -> Result<Flow, Count
         protocol::UDP => (NatProtocol::Udp, port),
         protocol::TCP => (NatProtocol::Tcp, port),
         protocol::ICMP
-            if a == if upstream {
-                icmp_type::ECHO_REPLY
-            } else {
-                icmp_type::ECHO_REQUEST
+            if match a {
+                icmp_type::ECHO_REPLY | TIMESTAMP_REPLY => upstream,
+                icmp_type::ECHO_REQUEST | TIMESTAMP => !upstream,
+                _ => false,
             } =>
         {
             (NatProtocol::Icmp, u16::from_be_bytes([e, f]))

@@ -39,6 +39,8 @@ pub(crate) enum Error {
     FragmentationNeeded { mtu: u16 },
     /// Network unreachable, type 3 code 0.
     NetUnreachable,
+    /// Communication administratively prohibited, type 3 code 13 (RFC 5508 REQ-8).
+    Prohibited,
 }
 
 impl Error {
@@ -48,6 +50,7 @@ impl Error {
             Self::TimeExceeded => (icmp_type::TIME_EXCEEDED, 0, 0),
             Self::FragmentationNeeded { mtu } => (icmp_type::UNREACHABLE, 4, mtu),
             Self::NetUnreachable => (icmp_type::UNREACHABLE, 0, 0),
+            Self::Prohibited => (icmp_type::UNREACHABLE, 13, 0),
         }
     }
 }

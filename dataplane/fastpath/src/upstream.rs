@@ -275,7 +275,10 @@ fn forward<B: PacketBuf>(stages: &mut Stages, buf: &mut B, frame: &Frame, answer
         ));
     }
     policy::police_up(shm, *slot, frame.meter, packet.len, *now_ns)?;
-    let outside = outside(stages, frame)?;
+    let outside = match outside(stages, frame) {
+        Ok(outside) => outside,
+        Err(why) => return Err(unmapped(stages, buf, packet, *slot, why)),
+    };
     let changed = rewrite(stages, buf, frame, outside)?;
     let Stages { shm, ports, .. } = stages;
     let Some((ip, _)) = packet.parts(buf.data_mut()) else {
@@ -380,6 +383,26 @@ fn unroutable<B: PacketBuf>(
         Verdict::Drop(reason @ (Counter::NoRoute | Counter::RouteBlackhole)) => {
             icmp_reply::to_subscriber(stages, buf, packet, slot, Error::NetUnreachable, reason)
         }
+        other => other,
+    }
+}
+
+/// The end of a packet that gets no mapping. The subscriber is told, so that it does not try for long (RFC 5508 REQ-8).
+#[cold]
+#[inline(never)]
+fn unmapped<B: PacketBuf>(
+    stages: &mut Stages,
+    buf: &mut B,
+    packet: &Packet,
+    slot: SlotIndex,
+    why: Verdict,
+) -> Verdict {
+    match why {
+        Verdict::Drop(
+            reason @ (Counter::NatBlockExhausted
+            | Counter::NatTableFull
+            | Counter::NatProtocolTaken),
+        ) => icmp_reply::to_subscriber(stages, buf, packet, slot, Error::Prohibited, reason),
         other => other,
     }
 }

@@ -82,7 +82,7 @@ fn nat_pools_that_do_not_fit() {
     );
     appended(
         "nat: { pools: [{ name: cgn, addresses: [203.0.113.0/28], other_protocols: pass }] }\n",
-        "bng.yaml:14:75: nat.pools[0].other_protocols: `pass` is not valid; write drop or one_subscriber",
+        "bng.yaml:14:75: nat.pools[0].other_protocols: `pass` is not allowed; write drop or one_subscriber",
     );
 }
 

@@ -89,6 +89,9 @@ pub(crate) enum Command {
     /// Clients that are kept out because they keep failing.
     #[command(subcommand)]
     Lockout(LockoutCommand),
+    /// Network address translation.
+    #[command(subcommand)]
+    Nat(NatCommand),
     /// Policies of the configuration.
     #[command(subcommand)]
     Policy(ListCommand),
@@ -150,6 +153,31 @@ pub(crate) enum TraceCommand {
         /// As in the list.
         id: u32,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NatCommand {
+    /// Name the subscriber that had a public port. Exit status 1 if nobody is known to have had it.
+    Who {
+        /// Public address and port, such as 198.51.100.7:40000.
+        #[arg(value_name = "ADDRESS:PORT")]
+        public: std::net::SocketAddrV4,
+        /// RFC 3339 time such as 2026-03-01T12:00:00Z; otherwise now.
+        #[arg(long, value_name = "TIME")]
+        at: Option<String>,
+    },
+}
+
+impl NatCommand {
+    /// As REST wants it.
+    pub(crate) fn query(&self) -> Vec<(&'static str, String)> {
+        let Self::Who { public, at } = self;
+        given([
+            ("address", Some(public.ip().to_string())),
+            ("port", Some(public.port().to_string())),
+            ("at", at.clone()),
+        ])
+    }
 }
 
 #[derive(Debug, Subcommand)]

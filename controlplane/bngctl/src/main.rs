@@ -1,6 +1,6 @@
 //! bngctl: the operator's command line over REST.
 //!
-//! Exit status: 0 done, 1 the gateway refused or is failing, 2 wrong usage, 3 the gateway cannot be reached.
+//! Exit status: 0 done, 1 the gateway refused or is failing, or nobody is known to have had a port, 2 wrong usage, 3 the gateway cannot be reached.
 
 mod arguments;
 mod gateway;
@@ -117,6 +117,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let unlocked = gateway.delete("/api/v1/lockouts", &clients.query())?;
             let text = format!("{} let in again\n", tables::cell(&unlocked, &["unlocked"]));
             (unlocked, text)
+        }
+        Command::Nat(command) => {
+            let who = gateway.get("/api/v1/nat/who", &command.query())?;
+            show(arguments.json, &who, &tables::who(&who));
+            return Ok(match who.get("answer").and_then(Value::as_str) {
+                Some("held") => ExitCode::SUCCESS,
+                _ => ExitCode::FAILURE,
+            });
         }
         Command::Trace(command) => match trace(&gateway, command)? {
             Some(shown) => shown,

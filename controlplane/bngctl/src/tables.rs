@@ -4,6 +4,7 @@
 
 mod coalescing;
 mod happenings;
+mod nat;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 pub(crate) use coalescing::coalescing;
 pub(crate) use happenings::{event, lockouts, reload, trace, traces};
+pub(crate) use nat::who;
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();

@@ -482,3 +482,60 @@ fn somebody_else_on_the_port_is_noticed() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("none of bng-controlplane"));
 }
+
+#[test]
+fn nat_who_names_the_subscriber_or_says_clearly_why_it_cannot() {
+    let token = TokenFile::new("who");
+    let ask = |body: &'static str, arguments: &[&str]| {
+        let gateway = Gateway::new("200 OK", body);
+        let output = bngctl(&gateway.url, &token, arguments);
+        let asked = gateway.asked.join().unwrap();
+        (output.status.code(), text(&output.stdout).to_owned(), asked)
+    };
+    let (status, shown, asked) = ask(
+        r#"{"answer": "held", "address": "198.51.100.7", "port": 40000, "at": "2026-03-01T12:00:00.000Z",
+            "holders": [{"user": "al\u001bice", "inside": "100.64.0.9", "until": null}]}"#,
+        &[
+            "nat",
+            "who",
+            "198.51.100.7:40000",
+            "--at",
+            "2026-03-01T13:00:00+01:00",
+        ],
+    );
+    assert_eq!(status, Some(0), "{shown}");
+    let first = "198.51.100.7:40000 at 2026-03-01T12:00:00.000Z: al\u{fffd}ice\n";
+    assert!(shown.starts_with(first), "{shown}");
+    assert!(shown.contains("100.64.0.9"), "{shown}");
+    let expected =
+        "GET /api/v1/nat/who?address=198.51.100.7&port=40000&at=2026-03-01T13%3A00%3A00%2B01%3A00 ";
+    assert!(asked.starts_with(expected), "{asked}");
+    for (body, expected) in [
+        (
+            r#"{"answer": "nobody", "address": "198.51.100.7", "port": 1, "at": "T", "holders": []}"#,
+            "198.51.100.7:1 at T: nobody had it\n",
+        ),
+        (
+            r#"{"answer": "before_log", "address": "198.51.100.7", "port": 1, "at": "T", "log_since": "S", "holders": []}"#,
+            "198.51.100.7:1 at T: not known, the log begins at S\n",
+        ),
+        (
+            r#"{"answer": "no_log", "address": "198.51.100.7", "port": 1, "at": "T", "holders": []}"#,
+            "198.51.100.7:1 at T: not known, nothing is logged (nat.log); only the present is\n",
+        ),
+    ] {
+        let (status, shown, asked) = ask(body, &["nat", "who", "198.51.100.7:1"]);
+        assert_eq!((status, shown.as_str()), (Some(1), expected));
+        let expected = "GET /api/v1/nat/who?address=198.51.100.7&port=1 ";
+        assert!(asked.starts_with(expected), "{asked}");
+    }
+    for bad in [
+        "198.51.100.7",
+        "198.51.100.7:65536",
+        "2001:db8::1:80",
+        ":80",
+    ] {
+        let output = bngctl("http://127.0.0.1:9", &token, &["nat", "who", bad]);
+        assert_eq!(output.status.code(), Some(2), "{bad}");
+    }
+}

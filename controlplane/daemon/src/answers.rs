@@ -90,6 +90,9 @@ pub(crate) fn answer(driver: &mut Driver, request: Request, clock: Clock) {
         Request::Disconnect(selector, reply) => {
             let _ = reply.send(driver.disconnect(&selector, clock));
         }
+        Request::WhoHas(public, port, reply) => {
+            let _ = reply.send(driver.who_has(public, port));
+        }
         // The driver's loop has taken these itself.
         Request::Kernel(_) | Request::Stop => {}
     }
@@ -163,6 +166,7 @@ fn status(driver: &Driver, clock: Clock) -> Status {
         routes: driver.next_hops.view(&driver.publisher),
         feed: driver.feed().status(),
         radius: radius_view(driver),
+        nat_log: driver.nat_log.view(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! One turn of its loop: answer requests, look at the dataplane, take punted frames and events, let timers expire, send what
 //! the engine sends, free what no worker can know any more; then sleep until a worker rings, a request comes or a timer is due.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::history::{self, HistoryFile};
 use crate::inject::Injector;
 use crate::life::Waiting;
 use crate::load::Load;
+use crate::nat_log::NatLog;
 use crate::netlink::Resolve;
 use crate::networks::Networks;
 use crate::next_hops::NextHops;
@@ -67,6 +68,14 @@ pub enum DriverError {
     /// The engine refuses the configuration.
     #[error("PPP engine: {0}")]
     Engine(#[from] bng_pppoe::ConfigError),
+    /// The log of NAT port blocks cannot be used.
+    #[error("nat.log: {}: {error}", directory.display())]
+    NatLog {
+        /// Its directory.
+        directory: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
     /// No random numbers.
     #[error("the system has no random numbers: {0}")]
     Random(#[from] getrandom::Error),
@@ -96,6 +105,7 @@ pub struct Driver {
     /// Passes when every worker has seen the filters and policies of the latest configuration.
     pub(crate) configured: Option<EpochToken>,
     pub(crate) radius: Radius,
+    pub(crate) nat_log: NatLog,
     inbox: Inbox,
     resolver: mpsc::Sender<Resolve>,
     buffer: Box<[u8; FRAME_MAX]>,
@@ -149,6 +159,7 @@ impl Driver {
             settings.pools.clone(),
             clock.unix_ms,
         );
+        let nat_log = NatLog::open(config, publisher.waker())?;
         let mut driver = Self {
             injector: Injector::new(settings.capacities.workers as usize),
             next_hops: NextHops::recover(&publisher),
@@ -170,6 +181,7 @@ impl Driver {
             traces: Traces::default(),
             configured: None,
             radius,
+            nat_log,
             inbox,
             resolver,
             buffer: Box::new([0; FRAME_MAX]),
@@ -180,6 +192,7 @@ impl Driver {
             driver.open_history(&directory.join("history"));
         }
         adopt::adopt(&mut driver, clock);
+        driver.reconcile_nat_log(clock);
         let filters = driver.settings.terms.published_filters();
         driver.publisher.publish_filters(&filters)?;
         driver.configured = Some(driver.publisher.advance_epoch());
@@ -221,6 +234,7 @@ impl Driver {
                 self.injector.flush(&mut self.publisher, &mut self.tally);
                 return;
             }
+            self.take_logged(clock);
             self.look_at_dataplane(clock);
             // An answer that waits in a ring came before the timer it stops, however late this thread is: `clock` was read
             // before the rings are emptied, so what arrives meanwhile finds no timer fired that it would have stopped.
@@ -282,7 +296,8 @@ impl Driver {
         }
         if limit > 0 {
             let limit = Duration::from_millis(limit);
-            self.publisher.sleep(limit, || self.inbox.is_waiting());
+            let is_waiting = || self.inbox.is_waiting() || self.nat_log.is_waiting();
+            self.publisher.sleep(limit, is_waiting);
         }
     }
 

@@ -654,6 +654,21 @@ impl Grants {
         }
     }
 
+    /// Gives back one further block that was never published.
+    pub(crate) fn give_back_block(&mut self, holding: &Holding, block: &PortBlock, now: Duration) {
+        if let Some((nat, _)) = holding.block
+            && let Some(pool) = self.nat.get_mut(nat)
+            && let Err(error) = pool.blocks.release(now, block.address_index, block.block)
+        {
+            tracing::error!(%error, "port block given back twice");
+        }
+    }
+
+    /// The name of a NAT pool.
+    pub(crate) fn nat_pool(&self, pool: usize) -> &str {
+        self.nat.get(pool).map_or("", |pool| pool.blocks.name())
+    }
+
     /// A number for the accounting of a session, never used before.
     pub fn new_accounting_id(&mut self) -> u64 {
         self.next_accounting_id += 1;

@@ -16,6 +16,9 @@ const DRIVER_STALE_MS: u64 = 3_000;
 /// The dataplane's main thread beats once a second, its workers more often.
 const DATAPLANE_STALE_MS: u64 = 5_000;
 
+/// Records may wait so long for a collector before somebody should know.
+const NAT_LOG_BEHIND_MS: u64 = 60_000;
+
 /// How well something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -144,6 +147,7 @@ fn of_status(status: &Status, settings: &Settings) -> Vec<Component> {
     });
     components.extend(status.radius.as_ref().map(radius));
     components.extend(status.radius.as_ref().and_then(accounting));
+    components.extend(status.nat_log.as_ref().map(nat_log));
     components
 }
 
@@ -169,6 +173,35 @@ fn accounting(view: &RadiusView) -> Option<Component> {
         "the disk does not take accounting messages: {held} sessions that are over keep their session ids, of 65535 on each access port"
     );
     (held > 0).then(|| component("accounting", Grade::Degraded, detail))
+}
+
+/// The log of NAT port blocks.
+fn nat_log(view: &bng_natlog::View) -> Component {
+    let name = "nat-log";
+    if let Some(error) = &view.failing {
+        let detail = format!("cannot be written: {error}; new subscribers behind NAT are refused");
+        return component(name, Grade::Degraded, detail);
+    }
+    let behind = (view.outputs.iter()).find(|it| it.waiting_ms > NAT_LOG_BEHIND_MS);
+    let behind = behind.map(|it| {
+        let (name, waiting, s) = (&it.name, it.waiting, it.waiting_ms / 1_000);
+        format!("{name} has not taken anything for {s} s, {waiting} records wait")
+    });
+    match (view.full, behind) {
+        (true, behind) => {
+            let behind = behind.unwrap_or_else(|| "a collector is behind".to_owned());
+            component(
+                name,
+                Grade::Degraded,
+                format!("full (nat.log.spool_mib): {behind}"),
+            )
+        }
+        (false, Some(behind)) => component(name, Grade::Degraded, behind),
+        (false, None) => {
+            let detail = format!("{} blocks open, {} MiB", view.open, view.size >> 20);
+            component(name, Grade::Ok, detail)
+        }
+    }
 }
 
 fn dataplane(status: &Status) -> Component {
@@ -201,6 +234,54 @@ fn port(port: &PortView) -> Component {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_nat_log_says_what_is_wrong_with_it() {
+        let output = bng_natlog::OutputView {
+            name: "syslog-tcp-192.0.2.9:514".to_owned(),
+            connected: false,
+            waiting: 7,
+            waiting_ms: 60_000,
+            sent: 0,
+            reconnects: 0,
+            errors: 3,
+            lost: 0,
+        };
+        let good = bng_natlog::View {
+            open: 2,
+            size: 3 << 20,
+            outputs: vec![output.clone()],
+            ..bng_natlog::View::default()
+        };
+        let mut late = good.clone();
+        late.outputs[0].waiting_ms = 61_000;
+        let full = bng_natlog::View {
+            full: true,
+            ..late.clone()
+        };
+        let failing = bng_natlog::View {
+            failing: Some("no space left".to_owned()),
+            ..good.clone()
+        };
+        for (view, grade, words) in [
+            (good, Grade::Ok, "2 blocks open, 3 MiB"),
+            (
+                late,
+                Grade::Degraded,
+                "syslog-tcp-192.0.2.9:514 has not taken anything for 61 s, 7 records wait",
+            ),
+            (
+                full,
+                Grade::Degraded,
+                "full (nat.log.spool_mib): syslog-tcp",
+            ),
+            (failing, Grade::Degraded, "cannot be written: no space left"),
+        ] {
+            let component = nat_log(&view);
+            assert_eq!(component.status, grade, "{}", component.detail);
+            assert!(component.detail.contains(words), "{}", component.detail);
+        }
+    }
 
     #[tokio::test]
     async fn a_version_mismatch_is_named_and_fails() {

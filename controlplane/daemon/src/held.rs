@@ -74,10 +74,11 @@ impl Driver {
             };
             let routes = live.framed_routes().to_vec();
             live.given_back = true;
-            let holding = live.holding;
+            let (holding, accounting_id) = (live.holding, live.accounting_id);
             // The record says so before anybody else can have it.
             self.update(slot);
             if let Some(holding) = holding {
+                self.nat_log.closed(&holding, accounting_id, clock);
                 self.grants.give_back(&holding, clock.since_start());
             }
             for route in &routes {

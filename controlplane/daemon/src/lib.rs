@@ -19,6 +19,7 @@ pub mod limits;
 mod load;
 pub mod lockouts;
 mod metrics;
+pub mod nat_log;
 pub mod netlink;
 mod networks;
 mod next_hops;

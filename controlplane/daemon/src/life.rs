@@ -4,11 +4,13 @@
 //! lead to the session before it forwards; what it held is given back only after every worker has forgotten it.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use bng_aaa::{
     AuthRequest as Question, Credentials, Profile, RejectCause as AaaReject, RequestId, Verdict,
 };
 use bng_config::BeyondMax;
+use bng_natlog::WhyNot;
 use bng_pppoe::{
     AccessLine, AuthRequest, AuthVerdict, Event, Grant, NetworkDownReason, Proof, RejectCause,
     SessionRecord, SessionRef, TerminateCause,
@@ -20,6 +22,7 @@ use crate::causes::EndCause;
 use crate::driver::Driver;
 use crate::dynamic;
 use crate::grants::{GrantError, Holding, NoFurther, Wanted};
+use crate::nat_log::Logging;
 use crate::publish::{self, Clock, Open};
 use crate::said::{self, Changed, Said};
 use crate::sessions::{End, Ended, Live};
@@ -51,7 +54,7 @@ struct Asked {
 
 /// A subscriber AAA has accepted.
 #[derive(Debug)]
-struct Accepted {
+pub(crate) struct Accepted {
     asked: Asked,
     profile: Box<Profile>,
     /// How long it may wait for an older session, CLOCK_MONOTONIC milliseconds.
@@ -406,7 +409,7 @@ impl Driver {
                     let what = "subscribers are left without this prefix";
                     self.warn_now_and_then(&error, what, clock);
                 }
-                self.accept(accepted, holding, true, clock);
+                self.log_and_accept(accepted, holding, clock);
             }
             Err(GrantError::Taken { what, holder }) => {
                 self.wait_for_holder(accepted, &what, &holder, clock);
@@ -464,6 +467,89 @@ impl Driver {
         self.refuse(accepted.asked, cause, message, why, clock);
     }
 
+    /// Lets a subscriber in when its port block is in the log on disk, at once where nothing is logged.
+    fn log_and_accept(&mut self, accepted: Accepted, holding: Holding, clock: Clock) {
+        let takes_new = self.nat_log.takes_new();
+        let Some(takes_new) = takes_new.filter(|_| holding.block.is_some()) else {
+            return self.accept(accepted, holding, true, clock);
+        };
+        let session = accepted.asked.session;
+        if let Err(why) = takes_new {
+            // The block was never published, so it need not rest.
+            self.grants.give_back(&holding, Duration::ZERO);
+            let (count, why) = match why {
+                WhyNot::Full => (Count::NatLogFull, "nat_log_full"),
+                WhyNot::Unwritable => (Count::NatLogUnwritable, "nat_log_unwritable"),
+            };
+            self.tally.add(count);
+            let error = "what NAT does cannot be logged (nat.log); look at bngctl health";
+            self.warn_now_and_then(&error, "subscribers behind NAT are refused", clock);
+            let cause = RejectCause::AaaUnavailable;
+            return self.refuse(accepted.asked, cause, "try again later", why, clock);
+        }
+        let Some(live) = self.sessions.get_mut(session) else {
+            return self.grants.give_back(&holding, Duration::ZERO);
+        };
+        if live.accounting_id == 0 {
+            live.accounting_id = self.grants.new_accounting_id();
+        }
+        let accounting_id = live.accounting_id;
+        let block = self
+            .sessions
+            .get(session)
+            .and_then(|live| self.blocks_of(live, &holding, accounting_id).pop());
+        let logging = Logging::Admit {
+            accepted,
+            holding,
+            accounting_id,
+        };
+        if let Some(block) = block {
+            self.nat_log.log(logging, block, clock);
+        }
+    }
+
+    /// Lets a subscriber in whose block is on disk, unless it has gone or renegotiated meanwhile.
+    pub(crate) fn block_logged(&mut self, logging: Logging, clock: Clock) {
+        let (accepted, holding, accounting_id) = match logging {
+            Logging::Admit {
+                accepted,
+                holding,
+                accounting_id,
+            } => (accepted, holding, accounting_id),
+            Logging::Grow {
+                slot,
+                generation,
+                before,
+                after,
+                block,
+                accounting_id,
+            } => {
+                let live = self.sessions.at(slot);
+                let is_there = live.is_some_and(|live| {
+                    let is_same = live.generation == generation && live.holding == Some(before);
+                    is_same && live.end.is_none() && Open::of(live).ipv4
+                });
+                if is_there {
+                    return self.grown(slot, generation, after);
+                }
+                let log = &self.nat_log;
+                log.closed_block(block.address, block.first_port, accounting_id, clock);
+                let now = clock.since_start();
+                return self.grants.give_back_block(&before, &block, now);
+            }
+        };
+        let Asked {
+            session, attempt, ..
+        } = accepted.asked;
+        let live = self.sessions.get(session);
+        let is_there = live.is_some_and(|live| live.end.is_none() && live.holding.is_none());
+        if is_there && self.engine.awaits_verdict(session, attempt) {
+            return self.accept(accepted, holding, true, clock);
+        }
+        self.nat_log.closed(&holding, accounting_id, clock);
+        self.grants.give_back(&holding, clock.since_start());
+    }
+
     /// Tells the engine that a subscriber may come in, with what it holds; `is_new` when that was taken for it.
     fn accept(&mut self, accepted: Accepted, holding: Holding, is_new: bool, clock: Clock) {
         let Accepted { asked, profile, .. } = accepted;
@@ -492,6 +578,7 @@ impl Driver {
         if let Err(error) = told {
             tracing::debug!(%session, %error, "verdict came too late");
             if is_new {
+                self.nat_log.closed(&holding, accounting_id, clock);
                 self.grants.give_back(&holding, clock.since_start());
             }
             return;
@@ -666,6 +753,7 @@ impl Driver {
             self.policies.release(assigned.id);
         }
         if let Some(holding) = live.held() {
+            self.nat_log.closed(holding, live.accounting_id, clock);
             self.grants.give_back(holding, clock.since_start());
         }
         if live.given_back {
@@ -786,20 +874,30 @@ impl Driver {
         let Some(holding) = live.holding.filter(|_| Open::of(live).ipv4) else {
             return;
         };
-        let (reference, user) = (live.session, views::text(&live.user));
+        let takes_new = self.nat_log.takes_new();
+        if self.nat_log.is_growing(slot) || matches!(takes_new, Some(Err(_))) {
+            // The worker asks again.
+            return;
+        }
+        let (accounting_id, user) = (live.accounting_id, views::text(&live.user));
         match self.grants.grow(&holding, clock.since_start()) {
-            Ok((holding, block)) => {
-                self.tally.add(Count::BlockAdded);
+            Ok((after, block)) => {
                 tracing::debug!(?user, address = %block.address, first_port = block.first_port, "one more port block");
-                if let Some(live) = self.sessions.get_mut(reference) {
-                    live.holding = Some(holding);
-                }
-                let owner = BlockOwner {
-                    slot,
-                    generation: generation & 0x7fff_ffff,
-                };
-                if let Err(error) = self.lead_blocks(&holding, Some(owner)) {
-                    self.publish_failed("port block", &error);
+                let live = self.sessions.at(slot);
+                let told = live.and_then(|it| self.blocks_of(it, &after, accounting_id).pop());
+                match (takes_new, told) {
+                    (Some(_), Some(told)) => {
+                        let logging = Logging::Grow {
+                            slot,
+                            generation,
+                            before: holding,
+                            after,
+                            block,
+                            accounting_id,
+                        };
+                        self.nat_log.log(logging, told, clock);
+                    }
+                    _ => self.grown(slot, generation, after),
                 }
             }
             Err(error) => {
@@ -809,6 +907,21 @@ impl Driver {
                 });
                 tracing::debug!(?user, %error, "no further port block");
             }
+        }
+    }
+
+    /// A session has one more port block from now on.
+    fn grown(&mut self, slot: SlotIndex, generation: u32, holding: Holding) {
+        self.tally.add(Count::BlockAdded);
+        if let Some(live) = self.sessions.at_mut(slot) {
+            live.holding = Some(holding);
+        }
+        let owner = BlockOwner {
+            slot,
+            generation: generation & 0x7fff_ffff,
+        };
+        if let Err(error) = self.lead_blocks(&holding, Some(owner)) {
+            self.publish_failed("port block", &error);
         }
     }
 

@@ -3,6 +3,7 @@
 //! The numbers live in shared memory and in the driver; each scrape copies them into a registry of its own.
 
 mod coalescing;
+mod nat_log;
 mod radius;
 
 use bng_config::Coalescing;
@@ -68,6 +69,7 @@ pub(crate) fn text(
     events(&page, status)?;
     fill_reloads(&page, reloads)?;
     radius::fill(&page, status)?;
+    nat_log::fill(&page, status)?;
     let mut out = Vec::new();
     let mut families = page.0.gather();
     families.extend(coalescing::sizes(status));

@@ -1,5 +1,6 @@
 //! Messages to the driver thread, and the handle REST and the netlink watcher hold.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -13,6 +14,7 @@ use tokio::sync::oneshot;
 use crate::kernel::Delta;
 use crate::limits::LimitsChange;
 use crate::lockouts::{LockoutView, Unlocked};
+use crate::nat_log::Known;
 use crate::policy_change::{ChangeError, ChangeReply, PolicyChange};
 use crate::policy_view::{ConfiguredPolicyView, FilterView};
 use crate::reload::{Order, OrderReply};
@@ -92,6 +94,8 @@ pub enum Request {
     ),
     /// End the one session that is meant (Disconnect-Request).
     Disconnect(Box<Selector>, oneshot::Sender<Result<(), Refusal>>),
+    /// Who has a public port, and the log that knows who had it.
+    WhoHas(Ipv4Addr, u16, oneshot::Sender<Known>),
     /// End the thread.
     Stop,
 }

@@ -36,6 +36,8 @@ pub struct Status {
     pub feed: FeedStatus,
     /// RADIUS; `None` where it is not configured.
     pub radius: Option<RadiusView>,
+    /// The log of NAT port blocks; `None` where it is not configured.
+    pub nat_log: Option<bng_natlog::View>,
 }
 
 /// bng-dataplane as control sees it.

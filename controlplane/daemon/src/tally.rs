@@ -59,6 +59,8 @@ tally! {
     PoolEmpty = "pool_empty", "Subscribers refused: no free address in any pool.";
     BlocksEmpty = "blocks_empty", "Subscribers refused: no free port block in the NAT pool.";
     PrefixesEmpty = "prefixes_empty", "Subscribers left without an IPv6 or delegated prefix: none was free.";
+    NatLogFull = "nat_log_full", "Subscribers refused: the log of NAT port blocks is full of what a collector has not taken.";
+    NatLogUnwritable = "nat_log_unwritable", "Subscribers refused: the log of NAT port blocks cannot be written.";
     BlockAdded = "block_added", "Port blocks given to sessions that ran short of ports.";
     BlockLimit = "block_limit", "Sessions that ran short of ports with all the blocks a subscriber may have.";
     BlockNoneLeft = "block_none_left", "Sessions that ran short of ports on an address without a free block.";

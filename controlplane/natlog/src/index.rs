@@ -258,7 +258,7 @@ impl Shared {
         &self,
         at: Position,
         most: usize,
-    ) -> io::Result<Option<(Vec<(Record, Position)>, Position)>> {
+    ) -> io::Result<Option<(Vec<Record>, Position)>> {
         let (size, next) = {
             let state = self.state.lock();
             let Some(segment) = state.segments.get(&at.segment) else {
@@ -284,7 +284,7 @@ impl Shared {
         from: Position,
         left: u64,
         most: usize,
-    ) -> io::Result<(Vec<(Record, Position)>, Position)> {
+    ) -> io::Result<(Vec<Record>, Position)> {
         // At least one whole record fits.
         let most = most.max(2 * (HEAD + BODY_MAX)) as u64;
         let mut bytes = vec![0; usize::try_from(left.min(most)).unwrap_or(0)];
@@ -313,7 +313,7 @@ impl Shared {
             };
             if record.event != Event::Carried {
                 behind.number = record.number + 1;
-                found.push((record, behind));
+                found.push(record);
             }
         }
         Ok((found, behind))

@@ -343,10 +343,10 @@ impl Sender {
         Ok(())
     }
 
-    fn send(&mut self, records: &[(Record, Position)]) -> io::Result<()> {
+    fn send(&mut self, records: &[Record]) -> io::Result<()> {
         let mut rest = records;
         let mut stream = Vec::new();
-        while let Some((first, _)) = rest.first() {
+        while let Some(first) = rest.first() {
             let (bytes, used) = match (self.options.protocol, self.options.transport) {
                 (Protocol::Syslog, Transport::Udp) => {
                     (Some(syslog::message(first, &self.hostname)), 1)
@@ -369,11 +369,7 @@ impl Sender {
         self.write(&stream)
     }
 
-    fn export(
-        &mut self,
-        records: &[(Record, Position)],
-        transport: Transport,
-    ) -> (Option<Vec<u8>>, usize) {
+    fn export(&mut self, records: &[Record], transport: Transport) -> (Option<Vec<u8>>, usize) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let unix_s = now.unwrap_or_default().as_secs();
         let is_due = match (self.template_sent, transport) {
@@ -385,8 +381,7 @@ impl Sender {
             Transport::Udp => UDP_MESSAGE,
             Transport::Tcp => TCP_MESSAGE,
         };
-        let records = records.iter().map(|(record, _)| record);
-        let (message, used) = self.exporter.message(records, is_due, most, unix_s);
+        let (message, used) = self.exporter.message(records.iter(), is_due, most, unix_s);
         if is_due && message.is_some() {
             self.template_sent = Some(Instant::now());
         }

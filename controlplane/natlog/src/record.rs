@@ -237,7 +237,7 @@ pub(crate) mod tests {
             mac: [2, 0, 0, 0, (n >> 8) as u8, n as u8],
             port: "access0".to_owned(),
             s_vlan: Some(100),
-            c_vlan: (n % 2 == 0).then_some(n % 4_000),
+            c_vlan: n.is_multiple_of(2).then_some(n % 4_000),
             accounting_id: 7_000 + u64::from(n),
         }
     }

@@ -366,7 +366,8 @@ impl Store {
                 return true;
             }
             let is_taken = (state.outputs.iter()).all(|it| it.confirmed.segment > oldest);
-            if !is_taken && !(is_too_much && forget) {
+            let may_go = is_taken || (is_too_much && forget);
+            if !may_go {
                 return !is_too_much;
             }
             let path = path_of(&self.shared.directory, oldest);

@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Deserializer};
 
+use crate::nat_log::NatLog;
+
 /// One entry of `pools`: IPv4 addresses for subscribers, and their IPv6 prefixes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -126,6 +128,8 @@ pub struct Nat {
     pub timers: NatTimers,
     /// What one subscriber may use.
     pub limits: NatLimits,
+    /// Log of port blocks. Default none: nothing is logged.
+    pub log: Option<NatLog>,
 }
 
 impl Default for Nat {
@@ -135,6 +139,7 @@ impl Default for Nat {
             max_mappings: 1 << 20,
             timers: NatTimers::default(),
             limits: NatLimits::default(),
+            log: None,
         }
     }
 }

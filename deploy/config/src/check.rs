@@ -2,6 +2,7 @@
 
 mod addresses;
 mod coalescing;
+mod nat_log;
 mod policies;
 mod radius;
 mod users;
@@ -51,6 +52,7 @@ pub(crate) fn check(config: &Config, document: &Document) -> Result<(), ConfigEr
     checker.policies()?;
     checker.vlans()?;
     checker.addresses()?;
+    checker.nat_log()?;
     checker.api()
 }
 

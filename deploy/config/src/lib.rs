@@ -12,6 +12,7 @@ mod changes;
 mod check;
 mod document;
 mod error;
+mod nat_log;
 mod policies;
 mod ports;
 mod radius;
@@ -27,6 +28,7 @@ pub use access::{Auth, AuthProtocol, Backend, BeyondMax, Echo, Lcp, Lockout, Ppp
 pub use address_plan::{AddressPool, Nat, NatPool, NatTimers, OtherProtocols, PoolIpv6};
 pub use changes::{Change, Difference};
 pub use error::{ConfigError, Position, Problem};
+pub use nat_log::{IpfixCollector, LogTransport, NatLog, SyslogCollector, WhenFull};
 pub use policies::{
     DEFAULT_POLICY, Filter, FilterAction, FilterRule, Network, Policy, Ports, Protocol, Rate,
 };

@@ -436,6 +436,37 @@ const NAT: &[Key] = &[
             optional("new_per_second", whole(0, 65_535, "mappings per second")),
         ]),
     ),
+    optional("log", Kind::Section(NAT_LOG)),
+];
+
+const NAT_LOG: &[Key] = &[
+    optional("interim_s", whole(60, 604_800, "seconds")),
+    optional("retention_days", whole(1, 3_650, "days")),
+    optional("spool_mib", whole(16, 16_777_216, "MiB")),
+    optional("when_full", Kind::Word(&["refuse", "forget"])),
+    optional(
+        "syslog",
+        list(
+            &Kind::Section(&[
+                required("server", Kind::Socket),
+                optional("transport", Kind::Word(&["udp", "tcp"])),
+            ]),
+            0,
+            8,
+        ),
+    ),
+    optional(
+        "ipfix",
+        list(
+            &Kind::Section(&[
+                required("server", Kind::Socket),
+                optional("transport", Kind::Word(&["udp", "tcp"])),
+                optional("observation_domain", whole(0, u32::MAX, "number")),
+            ]),
+            0,
+            8,
+        ),
+    ),
 ];
 
 const NAT_POOL: &[Key] = &[

@@ -127,6 +127,8 @@ pub struct GatewayConfig {
     pub nat: bool,
     /// Ports of one block, a power of two.
     pub block_size: u16,
+    /// Further keys of `nat`, YAML lines as in the file, without indent.
+    pub nat_keys: String,
     /// Whether there is a second access port, `access1`, on a TAP device that [`crate::Lab::injector`] makes.
     pub injected_port: bool,
     /// Whether there is a second core port, `core1`, another way to the same router.
@@ -173,6 +175,7 @@ impl Default for GatewayConfig {
             nat_pool: (Ipv4Addr::new(203, 0, 113, 0), 28),
             nat: true,
             block_size: 512,
+            nat_keys: String::new(),
             injected_port: false,
             second_core: false,
             ipv6: false,
@@ -249,7 +252,7 @@ dataplane:
     - name: public
       addresses: [{nat}/{nat_length}]
       block_size: {block_size}
-api:
+{nat_keys}api:
   listen: {api}
   token_file: {token}
 log:
@@ -276,6 +279,7 @@ log:
             pppoe_keys = indented(&self.pppoe_keys, 2),
             pool_keys = indented(&self.pool_keys, 4),
             more_pools = indented(&self.more_pools, 2),
+            nat_keys = indented(&self.nat_keys, 2),
             more = self.more,
             radius = self.radius.as_ref().map_or(String::new(), |radius| {
                 let state = dir.join("state");

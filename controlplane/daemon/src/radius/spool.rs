@@ -18,18 +18,15 @@
 //! before a crash.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::fs::{self, File, OpenOptions};
-use std::hash::Hasher;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use bng_natlog::frames::{self, HEAD, open_segment, path_of};
 use bng_shm::SlotIndex;
-use siphasher::sip::SipHasher13;
 
-/// Length and sum before each body.
-const HEAD: usize = 12;
 /// Kind, number, accounting id, time.
 const MESSAGE_HEAD: usize = 25;
 /// Longest body: no packet holds more attributes.
@@ -157,16 +154,7 @@ impl Spool {
     /// # Errors
     /// The directory cannot be made, read or written.
     pub(crate) fn open(directory: &Path, limit: u64, segment_size: u64) -> io::Result<Self> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)?;
-        let mut numbers = BTreeSet::new();
-        for entry in fs::read_dir(directory)? {
-            let name = entry?.file_name();
-            let name = name.to_str().and_then(|it| it.strip_suffix(".log"));
-            numbers.extend(name.and_then(|it| it.parse::<u64>().ok()));
-        }
+        let mut numbers: BTreeSet<u64> = frames::segments(directory)?.into_iter().collect();
         let current = numbers.last().copied().unwrap_or(1);
         numbers.insert(current);
         let mut spool = Self {
@@ -217,8 +205,9 @@ impl Spool {
         let mut bytes = Vec::new();
         let file = open_segment(&self.directory, segment)?;
         (&file).read_to_end(&mut bytes)?;
+        let is_ours = |body: &[u8]| read_body(body).is_some();
         let mut at = 0;
-        while let Some((start, body)) = next_body(&bytes, at) {
+        while let Some((start, body)) = frames::next_body(&bytes, at, BODY_MAX, is_ours) {
             self.counts.torn += u64::from(start != at);
             at = start;
             match read_body(body) {
@@ -383,7 +372,7 @@ impl Spool {
         body.extend(entry.accounting_id.to_be_bytes());
         body.extend(entry.unix_s.to_be_bytes());
         body.extend(entry.unwritten.as_deref().unwrap_or(&[]));
-        write_record(&mut self.batch, &body);
+        frames::put(&mut self.batch, &body);
         self.in_batch.push((number, entry.at == 0));
         self.must_sync = true;
     }
@@ -448,7 +437,7 @@ impl Spool {
         if size >= self.segment_size {
             let file = open_segment(&self.directory, self.current + 1)?;
             // The name of the new file, too.
-            File::open(&self.directory)?.sync_all()?;
+            frames::sync_directory(&self.directory)?;
             self.file = file;
             self.current += 1;
             size = 0;
@@ -587,7 +576,7 @@ impl Spool {
         };
         let mut body = vec![DONE];
         body.extend(number.to_be_bytes());
-        write_record(&mut self.batch, &body);
+        frames::put(&mut self.batch, &body);
         let session = entry.accounting_id;
         let Some(line) = self.sessions.get_mut(&session) else {
             return;
@@ -620,49 +609,8 @@ impl Spool {
     }
 }
 
-fn path_of(directory: &Path, segment: u64) -> PathBuf {
-    directory.join(format!("{segment:010}.log"))
-}
-
-fn open_segment(directory: &Path, segment: u64) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    options.mode(0o600).open(path_of(directory, segment))
-}
-
-fn sum(body: &[u8]) -> u64 {
-    let mut hasher = SipHasher13::new();
-    hasher.write(body);
-    hasher.finish()
-}
-
-fn write_record(batch: &mut Vec<u8>, body: &[u8]) {
-    // Fits: a packet holds at most 4,096 bytes.
-    let _ = batch.write_all(&(body.len() as u32).to_be_bytes());
-    let _ = batch.write_all(&sum(body).to_be_bytes());
-    let _ = batch.write_all(body);
-}
-
-/// The body of the record at `at`; `None` at the end and where no whole one is.
 fn body_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
-    let (length, rest) = bytes.get(at..)?.split_first_chunk::<4>()?;
-    let (expected, rest) = rest.split_first_chunk::<8>()?;
-    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-    let body = rest.get(..length).filter(|_| length <= BODY_MAX)?;
-    (sum(body) == u64::from_be_bytes(*expected)).then_some(body)
-}
-
-/// The next whole record at or after `from`, and where it begins. One whose length is damaged says nothing of where the next one
-/// is, so it is looked for at every byte.
-fn next_body(bytes: &[u8], from: usize) -> Option<(usize, &[u8])> {
-    if let Some(body) = body_at(bytes, from) {
-        return Some((from, body));
-    }
-    let mut later = from + 1..bytes.len();
-    later.find_map(|at| {
-        let body = body_at(bytes, at)?;
-        read_body(body).map(|_| (at, body))
-    })
+    frames::body_at(bytes, at, BODY_MAX)
 }
 
 type MessageHead = (Kind, u64, u64);

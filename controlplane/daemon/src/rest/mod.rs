@@ -6,6 +6,7 @@ mod error;
 mod events;
 mod limits;
 mod lockouts;
+mod nat;
 mod policies;
 mod reload;
 mod sessions;
@@ -95,6 +96,7 @@ fn api_router() -> OpenApiRouter<Api> {
         .routes(routes!(traces::pcapng))
         .routes(routes!(lockouts::list, lockouts::unlock))
         .routes(routes!(reload::reload))
+        .routes(routes!(nat::who))
         .routes(routes!(policies::change))
         .routes(routes!(policies::policies))
         .routes(routes!(policies::filters))

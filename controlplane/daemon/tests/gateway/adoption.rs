@@ -201,7 +201,7 @@ fn a_restart_in_the_middle_of_an_end_finishes_it() {
 }
 
 /// A worker says that a session's ports run short.
-fn run_short(world: &mut World, client: &Client) {
+pub(crate) fn run_short(world: &mut World, client: &Client) {
     let slot = world.slot(client);
     let generation = world.entry(client).generation;
     let worker = world.worker(world.entry(client).owner.into());

@@ -15,6 +15,7 @@ mod history;
 mod ipv6;
 mod kernel_tables;
 mod limits;
+mod nat_log;
 mod networks;
 mod policies;
 mod quota;

@@ -652,6 +652,7 @@ fn the_description_lists_every_path() {
             "/api/v1/events",
             "/api/v1/filters",
             "/api/v1/lockouts",
+            "/api/v1/nat/who",
             "/api/v1/policies",
             "/api/v1/pools",
             "/api/v1/ports",

@@ -203,6 +203,11 @@ impl World {
         self.dataplane = None;
     }
 
+    /// What a machine that has lost its power leaves of the shared memory: nothing.
+    pub(crate) fn forget_memory(&self) {
+        std::fs::remove_dir_all(&self.dir).unwrap();
+    }
+
     pub(crate) fn reader(&self) -> Reader {
         self.dataplane.as_ref().unwrap().0.reader()
     }
@@ -215,7 +220,10 @@ impl World {
         self.driver.as_ref().unwrap().0.clone()
     }
 
-    fn ask<T: Send + 'static>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> T {
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> T {
         let (sender, receiver) = oneshot::channel();
         self.handle().tell(request(sender)).unwrap();
         receiver.blocking_recv().unwrap()

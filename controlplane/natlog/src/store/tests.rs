@@ -36,7 +36,7 @@ fn events(shared: &Shared) -> Vec<Record> {
     while at < shared.state.lock().end() {
         let (records, behind) = shared.read(at, 0).unwrap().unwrap();
         assert!(behind > at);
-        found.extend(records.into_iter().map(|(record, _)| record));
+        found.extend(records);
         at = behind;
     }
     found

@@ -9,6 +9,7 @@ use bng_config::Config;
 mod addresses;
 mod coalescing;
 mod document;
+mod nat_log;
 mod policies;
 mod ports;
 mod radius;

@@ -1,6 +1,7 @@
 //! The spool, its crashes and its limits.
 
 use super::*;
+use std::fs::OpenOptions;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 struct Directory(PathBuf);

@@ -146,12 +146,19 @@ async fn run(
     servers.push(tokio::spawn(rest::serve(
         listener,
         router,
+        rest::ListenLimits::default(),
         is_over(ended.clone()),
     )));
     if let Some(address) = own_metrics {
         let listener = listen(address, "api.metrics_listen").await?;
         let router = rest::metrics_router(api);
-        servers.push(tokio::spawn(rest::serve(listener, router, is_over(ended))));
+        let limits = rest::ListenLimits::default();
+        servers.push(tokio::spawn(rest::serve(
+            listener,
+            router,
+            limits,
+            is_over(ended),
+        )));
     }
 
     let attached = tokio::select! {

@@ -9,12 +9,12 @@ mod lockouts;
 mod nat;
 mod policies;
 mod reload;
+mod serve;
 mod sessions;
 mod status;
 pub mod token;
 mod traces;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use tokio::net::TcpListener;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::TimeoutLayer;
 use utoipa::OpenApi;
@@ -38,6 +37,7 @@ use crate::request::{DriverHandle, Link};
 use crate::settings::Settings;
 use crate::status::Status;
 use error::{ApiError, ErrorBody};
+pub use serve::{ListenLimits, serve};
 
 /// Every body there is is far shorter.
 const BODY_LIMIT: usize = 16 * 1024;
@@ -159,20 +159,6 @@ async fn in_json(response: Response) -> Response {
 fn is_json(response: &Response) -> bool {
     let kind = response.headers().get(header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
-}
-
-/// Serves until `end` is ready; requests under way are finished.
-///
-/// # Errors
-/// The listener failed.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    end: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    axum::serve(listener, router)
-        .with_graceful_shutdown(end)
-        .await
 }
 
 async fn healthz(State(api): State<Api>) -> Response {

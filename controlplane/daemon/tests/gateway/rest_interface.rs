@@ -44,25 +44,33 @@ impl Answer {
 
 impl Served {
     fn new(link: Link, world: &World) -> Self {
+        let in_force = Self::in_force(world, link.clone());
+        Self::serve(link, in_force)
+    }
+
+    fn in_force(world: &World, link: Link) -> InForce {
         let name = format!("ctl-rest-{}-{:p}", std::process::id(), world);
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, format!("{TOKEN}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let token = Token::read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let in_force = InForce::new(
+        InForce::new(
             "/nonexistent".into(),
             world.config.clone(),
             world.settings.clone(),
             token,
-            link.clone(),
+            link,
             Box::new(|_| ()),
-        );
-        Self::serve(link, in_force)
+        )
     }
 
     /// As the configuration in force is to be read again from a file.
     pub(crate) fn serve(link: Link, in_force: InForce) -> Self {
+        Self::serve_with(link, in_force, rest::ListenLimits::default())
+    }
+
+    fn serve_with(link: Link, in_force: InForce, limits: rest::ListenLimits) -> Self {
         let api = Api {
             link,
             in_force: Arc::new(in_force),
@@ -72,7 +80,8 @@ impl Served {
         let address = runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            tokio::spawn(rest::serve(listener, rest::router(api, true), async {
+            let router = rest::router(api, true);
+            tokio::spawn(rest::serve(listener, router, limits, async {
                 let _ = ended.await;
             }));
             address
@@ -677,4 +686,41 @@ fn the_description_lists_every_path() {
     assert!(paths["/api/v1/sessions/{id}"]["delete"].is_object());
     assert!(description["components"]["schemas"]["Error"].is_object());
     assert!(served.runtime.metrics().num_workers() > 0);
+}
+
+#[test]
+fn who_asks_for_nothing_keeps_no_place_from_those_who_ask() {
+    use std::io::{Read, Write};
+    let world = World::new(CONFIG);
+    let link = Link::waiting("starting");
+    link.set_up(world.handle());
+    let limits = rest::ListenLimits {
+        connections: 8,
+        head: std::time::Duration::from_millis(300),
+    };
+    let in_force = Served::in_force(&world, link.clone());
+    let served = Served::serve_with(link, in_force, limits);
+    let mut silent: Vec<_> = (0..40)
+        .map(|n| {
+            let mut stream = std::net::TcpStream::connect(served.address).unwrap();
+            if n % 2 == 0 {
+                let head = b"GET /healthz HTTP/1.1\r\nHost: x\r\n";
+                stream.write_all(head).unwrap();
+            }
+            stream
+        })
+        .collect();
+    // All places are taken, and 32 more wait for one in front of this request.
+    assert_eq!(served.request("GET", "/healthz", None, b"").status, 200);
+    for stream in &mut silent {
+        // Perhaps with a word why: the end is what counts.
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    // One that has asked once and asks no more is ended as well.
+    let mut idle = std::net::TcpStream::connect(served.address).unwrap();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let mut said = Vec::new();
+    let _ = idle.read_to_end(&mut said);
+    assert!(said.starts_with(b"HTTP/1.1 200"));
 }

@@ -403,11 +403,8 @@ impl Driver {
                     }
                     Take::Item(Some(Event::BlockExhausted { slot, generation })) => {
                         self.tally.add(Count::BlockExhausted);
-                        let live = self.sessions.at(slot);
-                        if let Some(live) = live.filter(|live| live.generation == generation) {
-                            let user = String::from_utf8_lossy(&live.user);
-                            tracing::debug!(?user, "subscriber has used up its port block");
-                        }
+                        // What could not be done when ports ran short may be possible by now.
+                        self.grow_block(slot, generation, clock);
                     }
                 }
                 more |= taken + 1 == EVENT_BATCH;

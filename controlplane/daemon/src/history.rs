@@ -195,7 +195,8 @@ impl Writer {
             if let Some(error) = &error
                 && !is_failing
             {
-                tracing::error!(%error, "the history cannot be written");
+                tracing::error!(%error, "the history of ended sessions in state_directory cannot be written: sessions that end meanwhile are in memory alone \
+                     and counted as history_lost; is there room on its file system?");
             }
             is_failing = error.is_some();
         }

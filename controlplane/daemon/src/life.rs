@@ -875,8 +875,12 @@ impl Driver {
             return;
         };
         let takes_new = self.nat_log.takes_new();
-        if self.nat_log.is_growing(slot) || matches!(takes_new, Some(Err(_))) {
-            // The worker asks again.
+        if self.nat_log.is_growing(slot) {
+            return;
+        }
+        if matches!(takes_new, Some(Err(_))) {
+            // The worker asks again, each second in which the subscriber has no port left.
+            self.tally.add(Count::BlockNotLogged);
             return;
         }
         let (accounting_id, user) = (live.accounting_id, views::text(&live.user));

@@ -62,8 +62,9 @@ tally! {
     NatLogFull = "nat_log_full", "Subscribers refused: the log of NAT port blocks is full of what a collector has not taken.";
     NatLogUnwritable = "nat_log_unwritable", "Subscribers refused: the log of NAT port blocks cannot be written.";
     BlockAdded = "block_added", "Port blocks given to sessions that ran short of ports.";
-    BlockLimit = "block_limit", "Sessions that ran short of ports with all the blocks a subscriber may have.";
-    BlockNoneLeft = "block_none_left", "Sessions that ran short of ports on an address without a free block.";
+    BlockLimit = "block_limit", "Sessions that ran short, or out, of ports with all the blocks a subscriber may have; out of them, once a second.";
+    BlockNoneLeft = "block_none_left", "Sessions that ran short, or out, of ports on an address without a free block; out of them, once a second.";
+    BlockNotLogged = "block_not_logged", "Further port blocks that were not given since the NAT log is full or cannot be written.";
     BlockExhausted = "block_exhausted", "Reports of workers that a subscriber's port blocks have no free port.";
     ResolveAsked = "resolve_asked", "Neighbours workers asked to have resolved.";
     EventUnknown = "event_unknown", "Worker events of a kind this version does not know.";

@@ -279,6 +279,25 @@ fn a_session_that_runs_short_of_ports_gets_blocks_up_to_its_limit_and_keeps_them
 }
 
 #[test]
+fn a_session_that_is_out_of_ports_gets_the_block_it_did_not_get_when_they_ran_short() {
+    let mut world = World::new(CONFIG);
+    let mut clients = clients();
+    world.dial(&mut clients[..1]);
+    let slot = world.slot(&clients[0]);
+    let generation = world.entry(&clients[0]).generation;
+    let worker = world.worker(world.entry(&clients[0]).owner.into());
+    // An earlier session's report has no effect.
+    for generation in [generation + 1, generation] {
+        assert!(worker.tell(Event::BlockExhausted { slot, generation }));
+    }
+    worker.pay_bell();
+    world.until("one more block", &mut clients, |world, _| {
+        world.counted("block_exhausted") == 2 && world.counted("block_added") == 1
+    });
+    assert_eq!(world.reader().further_blocks(slot).count(), 1);
+}
+
+#[test]
 fn sessions_go_on_over_a_restart_of_the_dataplane() {
     let mut world = World::new(CONFIG);
     let mut clients = clients();

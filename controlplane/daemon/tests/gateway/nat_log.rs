@@ -263,6 +263,12 @@ fn a_log_that_cannot_be_written_refuses_subscribers_by_name_and_those_up_go_on()
     let history = world.history();
     let cause = history.items[0].refused.as_deref();
     assert_eq!(cause, Some("nat_log_unwritable"));
+    run_short(&mut world, &clients[0]);
+    world.until("no further block", &mut clients, |world, _| {
+        world.counted("block_not_logged") == 1
+    });
+    let slot = world.slot(&clients[0]);
+    assert_eq!(world.reader().further_blocks(slot).count(), 0);
     // The one whose block is not on disk may not use it.
     assert_eq!(world.entry(&clients[1]).state, SessionState::Negotiating);
     assert!(!clients[1].up && clients[0].up);

@@ -17,7 +17,7 @@ mount -t sysfs sysfs /sys
 # ppp_async looks out of place for PPPoE, but pppd probes for the asynchronous line discipline at its start.
 for module in lib/crc-ccitt drivers/net/slip/slhc drivers/net/ppp/ppp_generic drivers/net/ppp/ppp_async \
               drivers/net/ppp/pppox drivers/net/ppp/pppoe net/802/mrp net/llc/llc net/802/stp net/802/garp \
-              net/8021q/8021q drivers/net/macvlan net/ipv6/ipv6; do
+              net/8021q/8021q drivers/net/macvlan drivers/net/veth net/ipv6/ipv6; do
     busybox insmod "$LAB_MODULES/kernel/$module.ko" || echo "lab guest: cannot load $module" >&2
 done
 # Only now: the modules may live below one of these directories.

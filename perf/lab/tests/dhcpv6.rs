@@ -34,7 +34,6 @@ id-assoc pd 1 {
 fn add_host(lab: &mut Lab) {
     let client = lab.client().unwrap();
     for command in [
-        "busybox insmod $LAB_MODULES/kernel/drivers/net/veth.ko",
         "sysctl -w net.ipv6.conf.default.accept_ra=2 net.ipv6.conf.all.forwarding=1 net.ipv6.conf.default.accept_dad=0",
         "ip netns add host && ip link add lan0 type veth peer name eth0 netns host",
         "ip link set lan0 up && ip -n host link set lo up && ip -n host link set eth0 up",

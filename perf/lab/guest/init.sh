@@ -20,8 +20,11 @@ for module in lib/crc-ccitt drivers/net/slip/slhc drivers/net/ppp/ppp_generic dr
               net/8021q/8021q drivers/net/macvlan drivers/net/veth net/ipv6/ipv6; do
     busybox insmod "$LAB_MODULES/kernel/$module.ko" || echo "lab guest: cannot load $module" >&2
 done
-# Only now: the modules may live below one of these directories.
+# What the lab has unpacked may live below one of these directories: it stays where it is.
+lab=${LAB_MODULES%/usr/lib/uml/modules/*}
+mount -t tmpfs tmpfs /mnt && mkdir /mnt/lab && mount --bind "$lab" /mnt/lab
 for dir in /run /tmp /etc/ppp; do mount -t tmpfs tmpfs "$dir"; done
+mkdir -p "$lab" && mount --bind /mnt/lab "$lab"
 mkdir -p /run/lock /run/link
 : >/etc/ppp/options
 

@@ -93,6 +93,7 @@ pub(crate) fn run(args: &ResponderArgs) -> anyhow::Result<ExitCode> {
             "stops": stops,
             "interims": interims,
             "others": others,
+            "repeated_starts": accounting.repeated_starts,
             "repeated_stops": accounting.repeated_stops,
             "octets": accounting.octets,
             "bad": auth.bad + accounting.bad,

@@ -1,6 +1,6 @@
 //! The other end, for tests and measurements: a server that knows everybody, counts what it is told, and errs on request.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use super::attribute as a;
 use super::packet::{self, List, Packet, code};
@@ -12,9 +12,11 @@ pub struct Counts {
     pub accepted: u64,
     /// Access-Requests rejected.
     pub rejected: u64,
-    /// Accounting-Requests by Acct-Status-Type: starts, stops, interim updates, others.
+    /// Accounting-Requests by Acct-Status-Type: starts and stops, each session once; interim updates, others.
     pub accounting: [u64; 4],
-    /// Stops of a session that had one.
+    /// Starts of a session that had one: sent again for want of an answer in time (RFC 2866 section 2), or by fault.
+    pub repeated_starts: u64,
+    /// Stops of a session that had one, likewise.
     pub repeated_stops: u64,
     /// Octets of both directions in all stops, each session once.
     pub octets: u64,
@@ -27,7 +29,8 @@ pub struct Counts {
 pub struct Responder {
     secret: Vec<u8>,
     terms: Vec<u8>,
-    stopped: HashMap<Vec<u8>, u64>,
+    started: HashSet<Vec<u8>>,
+    stopped: HashSet<Vec<u8>>,
     counts: Counts,
 }
 
@@ -85,21 +88,24 @@ impl Responder {
             Some(u64::from(u32::from_be_bytes(value)))
         };
         let status = number(a::ACCT_STATUS_TYPE)?;
-        self.counts.accounting[match status {
-            1 => 0,
-            2 => 1,
-            3 => 2,
-            _ => 3,
-        }] += 1;
-        if status == 2 {
-            let octets = |low, high| Some(number(low)? | number(high)? << 32);
-            let octets = octets(a::ACCT_INPUT_OCTETS, a::ACCT_INPUT_GIGAWORDS)?
-                + octets(a::ACCT_OUTPUT_OCTETS, a::ACCT_OUTPUT_GIGAWORDS)?;
-            let id = packet.find(a::ACCT_SESSION_ID)?.to_vec();
-            match self.stopped.insert(id, octets) {
-                None => self.counts.octets += octets,
-                Some(_) => self.counts.repeated_stops += 1,
+        let id = || packet.find(a::ACCT_SESSION_ID).map(<[u8]>::to_vec);
+        let counts = &mut self.counts;
+        match status {
+            1 if !self.started.insert(id()?) => counts.repeated_starts += 1,
+            1 => counts.accounting[0] += 1,
+            2 => {
+                let octets = |low, high| Some(number(low)? | number(high)? << 32);
+                let octets = octets(a::ACCT_INPUT_OCTETS, a::ACCT_INPUT_GIGAWORDS)?
+                    + octets(a::ACCT_OUTPUT_OCTETS, a::ACCT_OUTPUT_GIGAWORDS)?;
+                if self.stopped.insert(id()?) {
+                    counts.accounting[1] += 1;
+                    counts.octets += octets;
+                } else {
+                    counts.repeated_stops += 1;
+                }
             }
+            3 => counts.accounting[2] += 1,
+            _ => counts.accounting[3] += 1,
         }
         Some(())
     }
@@ -134,15 +140,19 @@ mod tests {
         let stop = nas()
             .accounting(&event(Status::Stop(StopCause::UserRequest)))
             .unwrap();
+        let start = nas().accounting(&event(Status::Start)).unwrap();
         for identifier in 0..2 {
             let code = code::ACCOUNTING_REQUEST;
-            let request = packet::signed_request(code, identifier, b"s", &[&stop]).unwrap();
-            assert!(responder.answer(&request).is_some());
-            assert!(responder.answer(&request[..30]).is_none());
+            for message in [&start, &stop] {
+                let request = packet::signed_request(code, identifier, b"s", &[message]).unwrap();
+                assert!(responder.answer(&request).is_some());
+                assert!(responder.answer(&request[..30]).is_none());
+            }
         }
         let counts = responder.counts();
-        assert_eq!((counts.accepted, counts.accounting), (1, [0, 2, 0, 0]));
-        assert_eq!((counts.repeated_stops, counts.bad), (1, 2));
+        assert_eq!((counts.accepted, counts.accounting), (1, [1, 1, 0, 0]));
+        let repeated = (counts.repeated_starts, counts.repeated_stops);
+        assert_eq!((repeated, counts.bad), ((1, 1), 4));
         assert_eq!(counts.octets, (3 << 32) + 11);
     }
 }

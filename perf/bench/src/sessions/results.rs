@@ -109,10 +109,13 @@ pub(super) struct Ends {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Accounted {
     pub(super) accepted: u64,
+    /// Starts, each session once.
     pub(super) starts: u64,
     /// Stops, each session once.
     pub(super) stops: u64,
-    /// Stops sent again, for want of an answer or by fault.
+    /// Starts sent again, for want of an answer in time.
+    pub(super) repeated_starts: u64,
+    /// Stops sent again, likewise.
     pub(super) repeated_stops: u64,
     /// Octets of all stops, both directions.
     pub(super) octets: u64,

@@ -144,3 +144,22 @@ fn enter_namespace() -> Result<ExitCode> {
 fn save(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| path.display().to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_page_is_made_from_the_published_file() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results");
+        let text = std::fs::read_to_string(directory.join(JSON)).unwrap();
+        let results: Results = serde_json::from_str(&text).unwrap();
+        let published = std::fs::read_to_string(directory.join(PAGE)).unwrap();
+        assert_eq!(
+            published,
+            page::page(&results),
+            "make perf/results/sessions.md anew with `bng-perf sessions --render`"
+        );
+        assert_eq!(results.faults(), [""; 0], "counts of what is published are exact");
+    }
+}

@@ -160,6 +160,10 @@ mod tests {
             page::page(&results),
             "make perf/results/sessions.md anew with `bng-perf sessions --render`"
         );
-        assert_eq!(results.faults(), [""; 0], "counts of what is published are exact");
+        assert_eq!(
+            results.faults(),
+            [""; 0],
+            "counts of what is published are exact"
+        );
     }
 }

@@ -87,7 +87,7 @@ impl Nat {
             && (flow.is_error
                 || mapping.last_seen == self.tick && flow.tcp_flags & (SYN | FIN | RST) == 0)
         {
-            // Nothing to write; errors never refresh (RFC 5508 REQ-8 d).
+            // Nothing to write; errors never refresh (RFC 5508 REQ-6).
             return Ok(mapping.outside_port);
         }
         self.changed(shm, (slot, generation), block, flow, (key, home, found))
